@@ -20,6 +20,7 @@ from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
 from trainer.checkpoints.latest import LATEST
 from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
+from trainer.distributed.agreement import run_on_main
 from trainer.distributed.fsdp import full_tensor, shard_parameters
 from trainer.distributed.gradients import Gradients, ReplicatedGradients
 from trainer.distributed.topology import Topology
@@ -187,6 +188,15 @@ class TrainingRun:
         if self.valid:
             log.say("first, validating the weights of --init-from on the valid split")
             self._validated(self.valid, log)
+
+    def validate_end(self, log: RunLog) -> None:
+        """Validate a run without a step left, if a signal has stopped it before its last validation
+        or if metrics.jsonl lacks that validation for another reason.
+        """
+        recorded = run_on_main(self.topology, lambda: log.has_validation(self.step))
+        if self.valid and self.sound and not recorded:
+            log.say("the last step was not validated yet: validating on the valid split")
+            self.validate(log)
 
     def _validated(self, valid: Buckets, log: RunLog) -> Validation:
         with self.statistics.paused(), preserve_scaling(self.model):

@@ -61,6 +61,8 @@ def train(options: TrainOptions, topology: Topology) -> None:
             log.say(note)
         if options.output.init_from and run.step == 0:
             run.validate_start(log)
+        if run.start.is_finished:
+            run.validate_end(log)
         meter = Meter(options, topology, step=run.step, tokens=run.tokens)
         stop = stack.enter_context(StopRequest(topology))
         trace = stack.enter_context(profiler(options, topology))
@@ -112,7 +114,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
             trace.step()
 
         if stopping:
-            log.say(f"stopped by a signal after step {run.step:,}; run the same command to resume")
+            log.say(_stopped(run))
         else:
             run.export()
             log.say(_exported(run))
@@ -147,6 +149,18 @@ def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
         "The last checkpoint is complete: resume with a lower --learning-rate, "
         "or with --precision bf16 if the run uses a lower precision"
     )
+
+
+def _stopped(run: TrainingRun) -> str:
+    """Return the last line of a run that a signal has stopped.
+
+    After the last step, too, a signal only lets the run write its checkpoint. A validation might
+    take longer than the time between SIGTERM and SIGKILL.
+    """
+    resumes = "run the same command to resume"
+    if run.step >= run.options.optimizer.steps:
+        resumes = "that was the last step: run the same command to validate and export the model"
+    return f"stopped by a signal after step {run.step:,}; {resumes}"
 
 
 def _exported(run: TrainingRun) -> str:

@@ -66,7 +66,8 @@ class RunLog:
         if not self._writes:
             return
         out = Path(options.output.out)
-        self._file = open_json_lines(out / "metrics.jsonl", step)
+        self._path = out / "metrics.jsonl"
+        self._file = open_json_lines(self._path, step)
         if options.output.tensorboard:
             self._sinks.append(TensorBoard(out / "tensorboard", step))
         if options.output.wandb_project:
@@ -133,6 +134,16 @@ class RunLog:
         self.say(
             f"step {step:,} · validation: loss {found.loss:.4f} · perplexity "
             f"{found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
+        )
+
+    def has_validation(self, step: int) -> bool:
+        """Return whether metrics.jsonl has a validation of a step with a finite loss. Call this on
+        rank 0 only.
+        """
+        lines = map(json.loads, self._path.read_text().splitlines())
+        return any(
+            line.get("kind") == "valid" and line["step"] == step and line.get("loss") is not None
+            for line in lines
         )
 
     def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:

@@ -103,6 +103,46 @@ main(sys.argv[1:])
 """Program of a run in which the first two steps are fast and the later steps are slow."""
 
 
+SIGNALLED = """
+import os, sys
+from trainer import feed
+from trainer.train import main
+number, micro_batch = map(int, sys.argv[1:3])
+advance = feed.Feed.__next__
+def signalled(rows):
+    rows.delivered = getattr(rows, "delivered", 0) + 1
+    if rows.delivered == micro_batch:
+        os.kill(os.getpid(), number)
+    return advance(rows)
+feed.Feed.__next__ = signalled
+main(sys.argv[3:])
+"""
+"""Program of a run whose ranks get a signal before a micro-batch."""
+
+
+@pytest.mark.parametrize(
+    ("number", "ranks"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)]
+)
+def test_after_a_signal_in_the_last_step_the_same_command_validates_and_exports(
+    many_shards: Path, tmp_path: Path, number: signal.Signals, ranks: int
+) -> None:
+    out = tmp_path / "run"
+    batch = ("--buckets-per-step", str(2 * ranks), "--validate-every", "0")
+    # each rank has two micro-batches per step, and several ranks stop after the next step
+    words = [str(int(number)), "7" if ranks == 1 else "5"]
+    words += arguments(many_shards, out, *batch, steps=4)
+    with Job(SIGNALLED, words, ranks=ranks) as job:
+        job.finish()
+    assert "stopped by a signal after step 4; that was the last step: run the same" in job.said
+    assert losses(out, "valid") == {}
+    assert not (out / "export").exists()
+    for _ in range(2):  # the validation is not repeated
+        with Job(SIGNALLED, words, ranks=ranks) as job:
+            assert "done: " in job.finish()
+        assert (out / "metrics.jsonl").read_text().count('"valid", "step": 4') == 1
+    assert (out / "export" / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ctrl_c_is_answered_at_once_and_a_second_one_ends_the_step_under_way(
     many_shards: Path, tmp_path: Path, ranks: int
