@@ -14,6 +14,10 @@ PEAK_TB_S: Final = {"H200": 4.8, "H100": 3.35}
 """Peak memory bandwidth of a GPU of each kind in the SXM form, in TB/s, by NVIDIA's data sheets.
 The peak of compute is the same for both kinds."""
 _GPUS_PER_NODE: Final = 8
+_INSTEAD: Final = (
+    "For a CPU or another GPU, run `thdpack train` with --dry-run, which checks the run. After its "
+    "first steps, the run itself prints how long it will take"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +49,12 @@ class Cluster:
         """
         found = re.fullmatch(r"([1-9][0-9]*)\s*[x×]\s*([A-Za-z0-9]+)", text)
         if not found:
-            raise ValueError(f"--gpus is {text!r}, expected a number and a kind, such as 8xH200")
+            raise ValueError(
+                f"--gpus is {text!r}, expected a number and a kind, such as 8xH200. {_INSTEAD}"
+            )
         number, gpu = int(found[1]), found[2].upper()
         if gpu not in GPU_GIB:
-            raise ValueError(f"--gpus {text}: {gpu} is unknown; plans know {', '.join(GPU_GIB)}")
+            raise ValueError(
+                f"--gpus {text}: {gpu} is unknown; plans know {', '.join(GPU_GIB)}. {_INSTEAD}"
+            )
         return Cluster(number=number, gpu=gpu)

@@ -220,7 +220,8 @@ def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
         (("--model", "esm2_t33_650M_UR50D"), "its preset is esm2-650m (--init-from"),
         (("--model", "esm2-tiny"), "Run `thdpack train esm2-tiny --data"),
         (("--gpus", "H200"), "such as 8xH200"),
-        (("--gpus", "8xB200"), "B200 is unknown; plans know H200, H100"),
+        (("--gpus", "8xB200"), "B200 is unknown; plans know H200, H100. For a CPU or another"),
+        (("--gpus", "cpu"), "run `thdpack train` with --dry-run"),
     ):
         found = run("plan", "--data", dataset, *arguments)
         assert found.returncode == 2
