@@ -238,6 +238,7 @@ def test_a_folder_without_a_manifest_is_not_a_dataset(run: Run, tmp_path: Path) 
     done = run("verify", tmp_path)
     assert done.returncode == 1
     assert "not a dataset, or its build did not finish" in done.stderr
+    assert f"build a dataset with `thdpack preprocess {tmp_path} --out DATASET`" in done.stderr
 
 
 def signed(raw: dict[str, Any]) -> str:
