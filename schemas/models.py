@@ -68,7 +68,8 @@ MOST_EPOCHS: Final = 200
 """Number of epochs above which a warning is printed. The published run is about 60 epochs of
 UniRef50."""
 FEW_EPOCHS: Final = 20
-"""Number of epochs that the warning proposes."""
+"""Number of epochs that the warning proposes. By default, a run from published weights has at most
+this number."""
 
 
 def longest_of_our_attention(head_size: int) -> int:

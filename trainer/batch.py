@@ -5,7 +5,8 @@ several epochs; on a CPU, it would take an hour. In these two cases the default 
 batch that the user chooses is not reduced. A resumed run keeps its batch.
 
 The preset's number of steps suits large corpora, too. The default number is smaller where the
-preset's number would be more than 100 epochs (see `pipeline.planning.choices.default_steps`).
+preset's number would be more than 100 epochs, or more than FEW_EPOCHS with --init-from (see
+`pipeline.planning.choices.default_steps`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pipeline.planning.choices import LARGEST_SHARE, buckets_of_step, default_steps
+from pipeline.planning.choices import (
+    LARGEST_SHARE,
+    MOST_DEFAULT_EPOCHS,
+    buckets_of_step,
+    default_steps,
+)
 from schemas.manifest import Manifest
+from schemas.models import FEW_EPOCHS
 from schemas.text.phrases import plural
 from trainer.config import AUTO, DataOptions, TrainOptions
 from trainer.distributed.topology import Topology
@@ -91,7 +98,12 @@ def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOption
         reason = f"steps: {found:,}, as in the preset, because --reweight changes what an epoch is"
     else:
         epoch = manifest.splits["train"].buckets
-        default = default_steps(optimizer.steps, epoch=epoch, batch=data.buckets_per_step)
+        default = default_steps(
+            optimizer.steps,
+            epoch=epoch,
+            batch=data.buckets_per_step,
+            most_epochs=FEW_EPOCHS if options.output.init_from else MOST_DEFAULT_EPOCHS,
+        )
         found, reason = default.steps, default.reason
     return replace(options, optimizer=replace(optimizer, steps=found, steps_given=True)), (
         f"{reason}; --steps overrides"

@@ -66,7 +66,8 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     for line in _alternatives(plan):
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
     if plan.why_steps:
-        console.print(plan.why_steps, highlight=False, markup=False, soft_wrap=True)
+        why = f"{plan.why_steps}, for a run from random weights (--init-from: at most {FEW_EPOCHS})"
+        console.print(why, highlight=False, markup=False, soft_wrap=True)
     for line in _warnings(plan):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(_caveat(plan), style="dim", highlight=False, markup=False, soft_wrap=True)

@@ -286,6 +286,7 @@ class PlanOptions:
     """Number format of matrix products."""
     tokens: int = 0
     """Number of tokens of the whole run. 0: 500,000 steps, as in the published ESM-2 runs, but at
-    most 100 epochs of the dataset. `thdpack train` without --steps does the same."""
+    most 100 epochs of the dataset. `thdpack train` without --steps does the same. With --init-from,
+    it trains at most 20 epochs."""
     log_json: bool = False
     """Print JSON instead of text."""

@@ -11,7 +11,8 @@ from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, se
 LARGEST_SHARE: Final = 0.1
 """Largest batch that the trainer chooses by itself, as a share of an epoch."""
 MOST_DEFAULT_EPOCHS: Final = 100
-"""Number of epochs of the longest run that the trainer chooses by itself."""
+"""Number of epochs of the longest run that the trainer chooses by itself. With --init-from, this
+number is FEW_EPOCHS."""
 LARGEST_GATHERED: Final = 0.25
 """Largest share of a GPU's memory that gathered parameters and gradients may take under `--reshard
 step`."""
@@ -52,15 +53,17 @@ class DefaultSteps:
     reason: str
 
 
-def default_steps(preset: int, *, epoch: int, batch: int) -> DefaultSteps:
-    """Choose the number of steps: the preset's, but at most 100 epochs (at least one step).
+def default_steps(
+    preset: int, *, epoch: int, batch: int, most_epochs: int = MOST_DEFAULT_EPOCHS
+) -> DefaultSteps:
+    """Choose the number of steps: the preset's, but at most `most_epochs` (at least one step).
 
     Args:
         preset: number of steps of the preset.
         epoch: number of buckets in an epoch.
         batch: number of buckets in a step.
     """
-    steps = min(preset, math.ceil(MOST_DEFAULT_EPOCHS * epoch / batch))
+    steps = min(preset, math.ceil(most_epochs * epoch / batch))
     chosen = f"steps: {steps:,}, which is {_epochs(steps * batch / epoch)} of the data"
     others = _epochs(preset * batch / epoch)
     reason = (

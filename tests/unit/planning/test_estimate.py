@@ -159,6 +159,7 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
     text = run(*words).stdout
     assert "GPU-hours" in text
     assert "which is 100 epochs of the data; the preset's 500,000 would be" in text
+    assert "for a run from random weights (--init-from: at most 20)" in text
     assert "warning" not in text
     assert said["command"] in text
     assert rates[1] > rates[0]

@@ -142,6 +142,13 @@ def test_without_steps_a_run_is_at_most_100_epochs_and_a_resume_keeps_its_number
     assert resumed(longer, chosen).optimizer.steps == 3_000
 
 
+def test_without_steps_a_run_from_published_weights_is_at_most_20_epochs() -> None:
+    asked = parse(["esm2-8m", "--data", "d", "--init-from", "f", "--buckets-per-step", "2"])
+    chosen, reason = choose_steps(asked, manifest(24))
+    assert chosen.optimizer.steps == 240
+    assert reason.startswith("steps: 240, which is 20 epochs of the data; the preset's 500,000")
+
+
 def test_steps_that_the_user_chose_are_obeyed() -> None:
     for flag in ("--steps", "--max-steps"):
         asked = parse(["esm2-8m", "--data", "d", flag, "9000000", "--buckets-per-step", "2"])
