@@ -7,6 +7,7 @@ import math
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 from schemas.text.phrases import about, plural
 from trainer.fit import seconds_of
+from trainer.optimizer import learning_rate
 from trainer.precision import low_layers
 from trainer.starting_point import StartingPoint
 
@@ -44,7 +45,7 @@ def notes(run: StartingPoint) -> list[str]:
     """Return messages to print before the first step, such as the number of steps, a batch that
     differs from the preset's, or a warning about too many epochs.
     """
-    found = list(run.notes)
+    found = [*run.notes, *_new_schedule(run)]
     buckets, epoch = run.options.data.buckets_per_step, run.epoch_buckets
     steps = run.options.optimizer.steps
     epochs = steps * buckets / epoch
@@ -58,6 +59,21 @@ def notes(run: StartingPoint) -> list[str]:
             f"will learn by heart: {remedy}"
         )
     return found
+
+
+def _new_schedule(run: StartingPoint) -> list[str]:
+    """Return a note if a resumed run has another number of steps, which stretches or shortens the
+    schedule of the learning rate.
+    """
+    optimizer, before = run.options.optimizer, run.before
+    if before is None or run.is_finished or before.options.optimizer.steps == optimizer.steps:
+        return []
+    then = learning_rate(run.step - 1, before.options.optimizer)
+    now = learning_rate(run.step, optimizer)
+    return [
+        f"the learning rate follows the schedule of {plural(optimizer.steps, 'step')} from here: "
+        f"{now:.2e} in step {run.step + 1:,}, after {then:.2e} in step {run.step:,}"
+    ]
 
 
 def time_left(run: StartingPoint) -> str:

@@ -99,7 +99,9 @@ class OptimizerOptions:
 
     steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = 500_000
     """Number of optimizer steps in the run. The default is reduced where it would be more than 100
-    epochs of the dataset, or 20 with --init-from. A resumed run keeps its number of steps."""
+    epochs of the dataset, or 20 with --init-from. A resumed run keeps its number of steps,
+    unless this option is given. A larger number continues the run, also a finished one: the
+    learning rate then follows the schedule of the larger number."""
     steps_given: tyro.conf.Suppress[bool] = True
     """True if the user chose --steps, or if the number is that of the run. If False, a new run may
     have fewer steps, and a resumed run keeps its number of steps."""

@@ -61,6 +61,16 @@ def test_a_run_without_a_step_left_keeps_its_files_and_announces_no_change(
     assert contents(out) == before
 
 
+def test_a_longer_run_announces_the_learning_rates_before_and_after_the_resume(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), steps=18)
+    lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    rates = {line["step"]: line["learning_rate"] for line in lines if line["kind"] == "train"}
+    said = f"{rates[17]:.2e} in step 17, after {rates[16]:.2e} in step 16"
+    assert f"schedule of 18 steps from here: {said}\n" in capsys.readouterr().err
+
+
 def contents(folder: Path) -> dict[Path, bytes]:
     """Return the content of each file of a folder, by path in the folder."""
     paths = [path for path in folder.rglob("*") if path.is_file()]

@@ -164,7 +164,7 @@ def test_weights_that_change_keep_the_steps_of_the_preset() -> None:
 
 def test_many_epochs_are_announced_with_a_remedy() -> None:
     run: Any = SimpleNamespace(
-        notes=[], epoch_buckets=47, options=parse(["esm2-8m", "--data", "d"])
+        notes=[], before=None, epoch_buckets=47, options=parse(["esm2-8m", "--data", "d"])
     )
     run.options = replace(run.options, data=replace(DEFAULT, buckets_per_step=4))
     [said] = notes(run)
