@@ -7,6 +7,7 @@ reads only safetensors files, because they cannot execute code.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,8 @@ from trainer.model.initialize import build
 
 WEIGHTS: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
+_HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+"""Name of a model on the Hugging Face hub: owner and model."""
 _SHARD_BYTES: Final = 5 << 30
 
 
@@ -92,9 +95,12 @@ def _config(folder: Path) -> tuple[dict[str, Any], ModelOptions]:
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
+        name, local = "NAME", "FOLDER"
+        if _HUB_NAME.fullmatch(source) and not folder.parent.exists():
+            name, local = source, folder.name
         hint = (
             "use a local folder. To download a model from the Hugging Face hub, run "
-            "`hf download NAME --local-dir FOLDER`"
+            f"`hf download {name} --local-dir {local}`"
         )
         raise InputError(f"no readable config.json ({error}): {hint}", source=source) from error
     return config, options_of(config, source)

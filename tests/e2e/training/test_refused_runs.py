@@ -85,7 +85,11 @@ def test_a_run_does_not_resume_with_options_that_change_it(
             ("--backend", "torch", "--tensor-statistics", "2"),
             "--tensor-statistics needs the layers of Transformer Engine",
         ),
-        (("--init-from", "/nowhere"), "hf download"),
+        (("--init-from", "/nowhere"), "hf download NAME --local-dir FOLDER"),
+        (
+            ("--init-from", "facebook/esm2_t6_8M_UR50D"),
+            "hf download facebook/esm2_t6_8M_UR50D --local-dir esm2_t6_8M_UR50D",
+        ),
         (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads (4)"),
     ],
 )
