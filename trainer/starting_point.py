@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from trainer.checkpoints.latest import KEPT, LATEST, check_latest, names, read_l
 from trainer.checkpoints.new_folder import exists_or_creatable
 from trainer.checkpoints.run_lock import LOCK, RunLock, run_lock
 from trainer.checkpoints.run_state import RunState, read_state
-from trainer.config import PRESETS, TrainOptions
+from trainer.config import PRESETS, TrainOptions, flag
 from trainer.distributed.agreement import check_same, options_of, run_on_main, versions
 from trainer.distributed.topology import Topology
 from trainer.fit import fitted, memory_of
@@ -110,7 +110,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
     if before:
         options = resumed(options, before.options)
     elif options.output.init_from:
-        options, shape_note = _with_shape(options, topology)
+        shape_note = _shape_note(options, topology)
     readers, options, batch_note = open_readers(options, topology, stack)
     if before:
         _load_position(readers, before, options.output.out)
@@ -220,22 +220,33 @@ def _initial_parameters(options: TrainOptions, topology: Topology) -> Mapping[st
     return {name: torch.empty(size, device="meta") for name, size in sizes.items()}
 
 
-def _with_shape(options: TrainOptions, topology: Topology) -> tuple[TrainOptions, str]:
-    """Return the options with the shape of the model of --init-from, and a sentence about it."""
-    model = run_on_main(topology, lambda: huggingface.shape_of(options.output.init_from))
-    model = replace(model, gelu=options.model.gelu)
-    return replace(options, model=model), _shape_note(options, model)
+def _shape_note(options: TrainOptions, topology: Topology) -> str:
+    """Check that the model of --init-from has the shape of the run. Return a sentence about it.
+
+    Raises:
+        ValueError: the preset and the flags of the shape name another shape.
+    """
+    folder, asked = options.output.init_from, options.model
+    model = run_on_main(topology, lambda: huggingface.shape_of(folder))
+    model = replace(model, gelu=asked.gelu)
+    if model == asked:
+        return f"the model has the shape of {folder}: {_shape(model)}"
+    preset = _preset(model)
+    shape = " ".join(f"{flag(n)} {size}" for n, size in asdict(model).items() if n != "gelu")
+    remedy = f"the preset {preset} without flags of the shape" if preset else shape
+    raise ValueError(
+        f"--init-from {folder} is a model of {_shape(model)}, but the command asks for "
+        f"{_shape(asked)}: use {remedy}, or the weights of another model"
+    )
 
 
-def _shape_note(options: TrainOptions, model: ModelOptions) -> str:
-    """Return a sentence about the shape of a loaded model, and about the shape that it replaces."""
-    asked = "" if options.model == model else f", instead of {_shape(options.model)}"
-    return f"the model has the shape of {options.output.init_from}: {_shape(model)}{asked}"
+def _preset(model: ModelOptions) -> str:
+    """Return the preset of a shape; "" if there is none."""
+    shapes = {name: replace(preset.model, gelu=model.gelu) for name, (_, preset) in PRESETS.items()}
+    return next((name for name, shape in shapes.items() if shape == model), "")
 
 
 def _shape(model: ModelOptions) -> str:
-    presets = {
-        name: replace(preset.model, gelu=model.gelu) for name, (_, preset) in PRESETS.items()
-    }
-    known = next((f" ({name})" for name, shape in presets.items() if shape == model), "")
+    preset = _preset(model)
+    known = f" ({preset})" if preset else ""
     return f"{plural(model.layers, 'layer')}, hidden size {model.hidden_size:,}{known}"

@@ -189,7 +189,7 @@ class OutputOptions:
     """Folder of the run. If it holds a checkpoint, the same command resumes the run."""
     init_from: str = ""
     """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from. The
-    shape of that model replaces the shape of the preset."""
+    preset, or the flags of the shape, must have the shape of that model."""
     resume: Literal["auto", "never"] = "auto"
     """auto: resume from the last checkpoint in --out, if there is one. never: end with an error if
     --out has a checkpoint."""

@@ -17,6 +17,7 @@ from trainer.train import main
 
 PAGE = "docs/quickstart-finetune.md"
 SMALL = ModelOptions(layers=1, hidden_size=16, heads=2, ffn_size=16)
+SHAPE = ["--layers", "1", "--hidden-size", "16", "--heads", "2", "--ffn-size", "16"]
 
 
 def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
@@ -39,14 +40,19 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     assert run(*here).returncode == 0  # `run` starts commands in the root of the repository
     esm(SMALL).save_pretrained("esm2_8m")
     short = {"20": "2", "2": "1", "10": "1"}
-    main([short.get(word, word) for word in train[1:]])
+    words = [short.get(word, word) for word in train[1:]]
+    with pytest.raises(SystemExit):
+        main(words)
+    said = capsys.readouterr().err
+    assert "esm2_8m is a model of 1 layer, hidden size 16, but the command asks for 6 lay" in said
+    assert f"use {' '.join(SHAPE)}, or the weights of another model" in said
+    main([*words, *SHAPE])
     assert sorted(losses(tmp_path / "runs" / "tuned", "valid")) == [0, 1, 2]
     said = capsys.readouterr().err
     assert "step 0 · validation: loss" in said
     assert "2 buckets of 4,096 tokens per step" in said
     assert "· 88 buckets per epoch, 6 for validation ·" in said
-    shape = "the model has the shape of esm2_8m: 1 layer, hidden size 16"
-    assert f"{shape}, instead of 6 layers, hidden size 320 (esm2-8m)" in said
+    assert "the model has the shape of esm2_8m: 1 layer, hidden size 16\n" in said
     assert said.count("1 more step at ") == 1
     assert "first, validating the weights of --init-from on the valid split" in said
     [code] = re.findall(r"```python\n(.*?)```", (REPO / PAGE).read_text(), flags=re.DOTALL)

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from schemas.manifest import Manifest
+from schemas.models import ESM2_MODELS
+from tests.helpers.models import esm
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import (
     arguments,
@@ -161,6 +163,19 @@ def test_the_summary_of_torchrun_says_that_the_command_line_is_wrong(
     with pytest.raises(SystemExit):
         main(["esm2-8m", "--no-such-option"])
     assert "the command line is wrong" in json.loads(file.read_text())["message"]["message"]
+
+
+def test_weights_of_another_preset_are_refused_with_the_name_of_their_preset(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    esm(ESM2_MODELS["esm2-8m"]).save_pretrained(tmp_path / "weights")
+    words = ["--data", str(many_shards), "--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit):
+        main(["esm2-35m", *words, "--init-from", str(tmp_path / "weights")])
+    said = capsys.readouterr().err
+    assert "is a model of 6 layers, hidden size 320 (esm2-8m), but the command asks for 12" in said
+    assert "use the preset esm2-8m without flags of the shape" in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_other_errors_are_reported_before_the_weights_of_init_from_are_read(
