@@ -72,6 +72,6 @@ def _no_folder(url: str | Path, folder: Path) -> ManifestError:
 
 def _no_manifest(url: str | Path) -> ManifestError:
     return ManifestError(
-        f"{url}: no {MANIFEST_NAME}: this is not a dataset, or its build did not finish. If it holds "
-        f"sequences, build a dataset with `thdpack preprocess {url} --out DATASET`"
+        f"{url}: no {MANIFEST_NAME}: this is not a dataset, or its build did not finish. If it "
+        f"holds sequences, build a dataset with `thdpack preprocess {url} --out DATASET`"
     )
