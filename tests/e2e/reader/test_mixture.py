@@ -213,7 +213,7 @@ def test_invalid_mixtures_are_refused(datasets: list[Path], run: Run, tmp_path: 
         Mixture([(datasets[0], 1), (tmp_path / "wide", 1)])
     with pytest.raises(DatasetError, match="nowhere"):
         Mixture([(datasets[0], 1), (tmp_path / "nowhere", 1)])
-    with pytest.raises(ValueError, match=r"reading these 2 datasets needs \d+"):
+    with pytest.raises(ValueError, match=r"these 2 datasets need [\d,]+ bytes"):
         Mixture(
             [(f"troubled://{datasets[0]}", 1), (f"troubled://{datasets[1]}", 1)],
             cache_dir=tmp_path / "cache",
