@@ -11,7 +11,7 @@ def parse(
     spans: NDArray[np.int64],
     taxid: NDArray[np.int32],
     pe: NDArray[np.int8],
-    fragment: NDArray[np.bool_],
+    fragment: NDArray[np.uint8],
     cluster_size: NDArray[np.int32],
     database: NDArray[np.int8],
 ) -> None:
