@@ -31,7 +31,7 @@ CPU_TOKENS: Final = 32_768
 """Maximum size of a default batch on a CPU, in tokens. A step of an 8M model then takes about half
 a minute on two cores."""
 _SHOWN: Final = 6
-"""Largest number of numbers of ranks that an error suggests."""
+"""Maximum number of choices in an error that suggests other numbers of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +84,9 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
 
 
 def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOptions, str]:
-    """Return the options with the default number of steps, unless the user chose a number. Also
-    return the reason; "" if the user chose.
+    """Return the options with the number of steps, and a reason for this number.
+
+    If the user chose the number, the options are unchanged and the reason is "".
 
     Args:
         options: options of a new run, with `buckets_per_step` set.

@@ -38,8 +38,8 @@ class SettingChange:
 class Overlap:
     """Numbers of distinct sequences in the two reports.
 
-    Two sequences are the same if the hashes of all their residues are equal. The sequences of
-    records that the build left out are counted, too.
+    Two sequences are the same if the hashes of their residues, before cropping, are equal. The
+    sequences of records that the build left out are counted, too.
 
     only_a, only_b, both: number of sequences in A only, in B only, and in both reports
     residues_both: number of residues of the sequences in both reports; a repeated sequence counts

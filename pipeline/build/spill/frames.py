@@ -20,7 +20,8 @@ from schemas.splitmix import mix
 EXTENT: Final = np.dtype([("begin", "<i8"), ("size", "<i8"), ("check", "<u8")])
 _SIZE_BYTES: Final = 8
 FRAME_HEADER: Final = _SIZE_BYTES + 16
-"""Size of a frame's header in bytes. A header holds the size and the hash of the next message."""
+"""Size of a frame's header in bytes. A header holds the size and the hash of the message (the
+serialized record batch) that follows it."""
 FRAME_BYTES: Final = 8 << 20
 """Approximate maximum bytes of a frame. A reader holds a whole frame in memory. Without this limit,
 records with long ids could form a frame of 24 MiB or more."""

@@ -30,7 +30,7 @@ _MOST_INPUTS: Final = 8
 
 
 def lengths(report: Report) -> Figure:
-    """Show a histogram of lengths, with percentiles and the length that cropping leaves."""
+    """Show a histogram of lengths, with percentiles and the maximum length after cropping."""
     found = report.lengths
     if not found.records:
         return Figure(

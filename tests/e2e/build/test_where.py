@@ -62,7 +62,7 @@ def slow_low_complexity(residues: str) -> int:
 
 @pytest.fixture(scope="module")
 def records() -> list[tuple[str, str]]:
-    """Return records of all families of headers; some have odd letters and repeated ones."""
+    """Return records of all families of headers. Some sequences have odd or repeated letters."""
     found = []
     made = [residues.upper() for _, residues in made_records(300, longest=120) if residues]
     for i, residues in enumerate(made):

@@ -1,4 +1,4 @@
-"""The best validation loss is finite. A run fails if its last validation loss is not finite."""
+"""Only a finite loss can be the best. A run fails if its last validation loss is not finite."""
 
 from __future__ import annotations
 
