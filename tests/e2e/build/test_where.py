@@ -139,7 +139,7 @@ def test_the_bytes_of_a_filtered_dataset_do_not_depend_on_workers(
         ("length > 3 and current_timestamp is not null", "depends on the time"),
     ],
 )
-def test_a_wrong_expression_is_one_line_before_any_work(
+def test_a_wrong_expression_prints_one_error_line_before_any_work(
     run: Run, corpus: Path, tmp_path: Path, expression: str, said: str
 ) -> None:
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--where", expression)
