@@ -73,7 +73,7 @@ def records_schema() -> pa.Schema:
             pa.field("bucket", pa.int32()),
             pa.field("status", words, nullable=False),
             pa.field("duplicate_of", pa.int64()),
-            # what the header states; null if it does not
+            # Values that the header states. A value that it does not state is null.
             pa.field("accession", pa.string()),
             pa.field("name", pa.string()),
             pa.field("taxid", pa.int32()),

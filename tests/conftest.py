@@ -69,7 +69,6 @@ TOGETHER = {
             "e2e/stores/test_interrupted_builds.py",
             "e2e/stores/test_objects.py",
             "e2e/stores/test_report_on_store.py",
-            "e2e/stores/test_report_on_store.py",
             "e2e/stores/test_task_list_on_store.py",
         ],
         "trainer": [

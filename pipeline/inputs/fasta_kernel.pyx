@@ -87,7 +87,7 @@ def parse(
                 break
             while i < size and (classes[buf[i]] == blank or classes[buf[i]] == space):
                 i += 1
-            first_byte = s  # of the description
+            first_byte = s  # first byte of the description
             while i < size and classes[buf[i]] != newline and buf[i] != 0:
                 description_out[s] = buf[i]
                 s += 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.header_arrays import HEADER_ARRAYS, text_array
 from pipeline.build.filters.complexity_kernel import low_complexity
 from pipeline.inputs.headers import parse_headers
-from pipeline.inputs.record_block import RecordBlock
+from pipeline.inputs.record_block import RecordBlock, block_of_texts
 from schemas.errors import BuildError
 from schemas.text.phrases import install_command
 from schemas.vocabulary import ESM2
@@ -116,7 +116,8 @@ def where(text: str) -> Where:
                 f"Columns: {', '.join(COLUMNS)}"
             )
     try:
-        tried = pl.DataFrame(_columns(_one_record(), names)).select(expression.alias("kept"))
+        one = block_of_texts(["A"], ["A"], 0, ESM2, descriptions=["A"])
+        tried = pl.DataFrame(_columns(one, names)).select(expression.alias("kept"))
     except PolarsError as error:
         raise BuildError(f"--where {text!r} cannot be evaluated: {_line(error)}") from error
     if tried["kept"].dtype not in (pl.Boolean, pl.Null):
@@ -174,19 +175,3 @@ def _count(
     """Return the number of each record's tokens for which `mask` is true, int64[R]."""
     seen = np.concatenate(([0], np.cumsum(mask(block.tokens), dtype=np.int64)))
     return np.diff(seen[block.ends], prepend=0)
-
-
-def _one_record() -> RecordBlock:
-    """Return a block of one record, to try an expression."""
-    one = np.array([1], dtype=np.int64)
-    letter = np.frombuffer(b"A", dtype=np.uint8)
-    return RecordBlock(
-        tokens=np.array([ESM2.letters["A"]], dtype=np.uint8),
-        ends=one,
-        ids=letter,
-        id_ends=one,
-        descriptions=letter,
-        description_ends=one,
-        offset=one,
-        unknown=one - 1,
-    )

@@ -23,9 +23,11 @@ def header_table(
 ) -> pa.Table:
     """Return the columns of records/ that headers state; see `parse_headers` for the arguments."""
     headers = parse_headers(ids, id_edges, descriptions, description_edges)
-    names = list(HEADER_ARRAYS)
-    fields = [records_schema().field(name) for name in names]
-    return pa.table([HEADER_ARRAYS[name](headers) for name in names], schema=pa.schema(fields))
+    schema = records_schema()
+    return pa.table(
+        [array(headers) for array in HEADER_ARRAYS.values()],
+        schema=pa.schema([schema.field(name) for name in HEADER_ARRAYS]),
+    )
 
 
 def record_table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:

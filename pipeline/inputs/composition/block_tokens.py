@@ -154,7 +154,7 @@ def _alignment(
     edges = np.concatenate([np.zeros(1, dtype=np.int64), ends])
     dots = np.concatenate([edges[:1], np.cumsum(tokens == ESM2.id("."))])
     if all(np.unique(np.diff(at)).size != 1 for at in (edges, edges - dots[edges])):
-        return None  # of different lengths; the texts that alignment_of needs would take long
+        return None  # lengths differ, so this is no alignment, and the slow texts are not needed
     texts = [
         "".join(ESM2.tokens[token][:1] for token in tokens[start:end]).encode()
         for start, end in zip(edges[:-1], ends, strict=True)

@@ -52,7 +52,7 @@ cdef struct Header:
     bint fragment
     int taxid
     int cluster_size
-    Py_ssize_t begin[4]  # of accession, name, organism and gene
+    Py_ssize_t begin[4]  # spans of accession, name, organism and gene
     Py_ssize_t end[4]
 
 
