@@ -17,6 +17,9 @@ KERNELS = (
     "pipeline.build.filters.complexity_kernel",
     "pipeline.build.spill.spill_kernel",
 )
+# Cython's code for memoryviews, compiled once. It would otherwise be in each kernel, and compiling
+# the kernels would take three times as long. Cython generates the C file.
+SHARED = "packers.memoryviews"
 INCLUDE = [pyarrow.get_include()]  # for xxhash.h; see hash_kernel.pyx
 FOLDER = "thdpack_packages"  # thdpack.py looks for this folder
 
@@ -43,18 +46,17 @@ class InstallLib(install_lib):
         return [*copied, command, str(path_file)]
 
 
+def extension(name: str, suffix: str) -> Extension:
+    """Describe how to compile the module `name`."""
+    source = f"{name.replace('.', '/')}{suffix}"
+    return Extension(name, [source], include_dirs=INCLUDE, extra_compile_args=["-O3"])
+
+
 setup(
     cmdclass={"install_lib": InstallLib},
     ext_modules=cythonize(
-        [
-            Extension(
-                name,
-                [f"{name.replace('.', '/')}.pyx"],
-                include_dirs=INCLUDE,
-                extra_compile_args=["-O3"],
-            )
-            for name in KERNELS
-        ]
+        [extension(SHARED, ".c"), *(extension(name, ".pyx") for name in KERNELS)],
+        shared_utility_qualified_name=SHARED,
     ),
-    options={"build_ext": {"parallel": len(KERNELS)}},
+    options={"build_ext": {"parallel": len(KERNELS) + 1}},
 )
