@@ -20,11 +20,11 @@ OF_EXTRAS = ("torch", "safetensors", "transformers", "datasets", "jinja2", "pola
 BUILD_WHEEL = """
 import sys
 import Cython.Build
-Cython.Build.cythonize = lambda modules: []
+Cython.Build.cythonize = lambda modules, **options: []
 sys.argv = ["setup.py", "bdist_wheel"]
 exec(compile(open("setup.py").read(), "setup.py", "exec"))
 """
-"""Program that builds a wheel without kernels, because compiling kernels takes a minute."""
+"""Program that builds a wheel without kernels, because compiling them takes a quarter of a minute."""
 
 
 def python(*words: object, where: Path, found: Path = REPO) -> subprocess.CompletedProcess[str]:
