@@ -1,4 +1,5 @@
-"""Trainer of ESM-2: it reads buckets, and writes checkpoints and a Hugging Face model.
+"""Trainer of ESM-2. It reads buckets (rows of packed sequences), and writes checkpoints and a
+Hugging Face model.
 
 Start reading at `train.py`. This is the only package that imports torch.
 """
@@ -11,6 +12,6 @@ if sys.argv[:1] == ["-m"]:
     for _package in ("torch", "safetensors"):
         if find_spec(_package) is None:
             sys.exit(
-                f"thdpack train: training needs {_package}: in the repository, `make train` or "
-                "pip install -e '.[train]' installs it"
+                f"thdpack train: training needs {_package}: to install it, run `make train` or "
+                "pip install -e '.[train]' in the repository"
             )

@@ -1,12 +1,12 @@
-"""Choose the buckets of a step, over all ranks, and the number of steps.
+"""Choose the batch (number of buckets in a step, over all ranks) and the number of steps.
 
-The preset's batch suits large corpora and GPUs. On a small dataset, a step of that size would be
-several epochs; on a CPU, it would take an hour. In these two cases the default batch is smaller. A
-batch that the user chooses is not reduced. A resumed run keeps its batch.
+The preset's batch suits large corpora and GPUs. On a small dataset, a step with this batch could be
+several epochs. On a CPU, the step would take an hour. In these two cases the default batch is
+smaller. A batch that the user chooses is not reduced. A resumed run keeps its batch.
 
-The preset's number of steps suits large corpora, too. The default number is smaller where the
-preset's number would be more than 100 epochs, or more than FEW_EPOCHS with --init-from (see
-`pipeline.planning.choices.default_steps`).
+The preset's number of steps also suits large corpora. The default number is smaller if the preset's
+steps would be more than 100 epochs (with --init-from, more than FEW_EPOCHS). See
+`pipeline.planning.choices.default_steps`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CPU_TOKENS: Final = 32_768
 """Maximum size of a default batch on a CPU, in tokens. A step of an 8M model then takes about half
 a minute on two cores."""
 _SHOWN: Final = 6
-"""Maximum number of choices in an error that suggests other numbers of ranks."""
+"""Maximum number of suggestions in an error message about the number of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     smaller batch if the preset's is too large (see `pipeline.planning.choices.buckets_of_step`).
 
     Raises:
-        ValueError: --buckets-per-step does not divide among the ranks.
+        ValueError: --buckets-per-step does not divide evenly among the ranks.
     """
     merged = 1 if data.buckets_per_micro_batch == AUTO else data.buckets_per_micro_batch
     unit = topology.data_ranks * merged
@@ -96,7 +96,9 @@ def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOption
         return options, ""
     if data.reweight:
         found = optimizer.steps
-        reason = f"steps: {found:,}, as in the preset, because --reweight changes what an epoch is"
+        reason = (
+            f"steps: {found:,}, as in the preset, because --reweight changes the length of an epoch"
+        )
     else:
         epoch = manifest.splits["train"].buckets
         default = default_steps(
@@ -142,8 +144,8 @@ def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
 
 
 def _ranks_that_work(micro_batches: float, topology: Topology) -> str:
-    """Return advice such as "use 1, 2 or 4 ranks, or ", with the numbers closest to the present
-    one; "" if no number of ranks works.
+    """Return advice such as "use 1, 2 or 4 ranks, or ", with the possible numbers of ranks that are
+    closest to the present number; "" if no number of ranks works.
 
     Args:
         micro_batches: number of micro-batches in a step, over all ranks.

@@ -5,7 +5,7 @@ device computes earlier rows. All rows have the same address on the device, so t
 can read all rows.
 
 The pinned memory is a ring of three stages (one row each), which limits the host to three rows
-ahead of the device. docs/benchmarks.md has the cost on the host.
+ahead of the device.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Row:
     input_ids: uint8[T], token ids.
     sequences: boundaries of the sequences in the row.
     positions: int64[k], positions of the buckets in the global order.
-    counts: int64[2], number of tokens without padding, and Σ length² of the real sequences.
+    counts: int64[2], number of tokens and Σ length² over the sequences, both without padding.
     """
 
     input_ids: Tensor
@@ -56,7 +56,7 @@ class Feed:
     waited: seconds so far in which the device may have waited for rows. The host's time for a row
         (reading, copying into pinned memory) counts if the device had finished all its work when
         the row was ready.
-    spent: seconds so far that the host spent on rows, mostly while the device computed.
+    spent: seconds so far that the host spent on rows. The device mostly computed meanwhile.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Feed:
 
     def __next__(self) -> Row:
         if self._launched is not None:
-            self._launched.record()  # completes when the device has done all work launched so far
+            self._launched.record()  # this event completes when the device has done all work so far
         started = time.perf_counter()
         bucket = next(self._rows)
         received_at = time.perf_counter()
@@ -109,7 +109,7 @@ class RowCopier:
             self._stages[self._turn].wait()
 
     def copy(self, bucket: Bucket, positions: NDArray[np.int64]) -> Row:
-        """Start to copy the bucket to the device. Return the Row, the same object each time.
+        """Start to copy the bucket to the device. Always return the same Row object.
 
         The copy may still run when this returns. Kernels launched later on the same stream see the
         new content.
@@ -179,7 +179,7 @@ def _parts(memory: Tensor, sizes: list[int]) -> list[Tensor]:
 
 
 def _squares(bucket: Bucket, buckets: int) -> float:
-    """Return Σ length² of the real sequences. The padding at the end of each bucket is left out."""
+    """Return Σ length² over the sequences. The padding at the end of each bucket is left out."""
     ends = bucket.cu_seqlens
     if buckets == 1:
         lengths = np.diff(ends[: bucket.num_seqs + 1]).astype(np.float64)

@@ -1,5 +1,5 @@
-"""Fit a run to its GPUs before it allocates memory: choose values for `auto`, and check that the
-run fits. The choice and the check use the estimate of `thdpack plan`.
+"""Fit a run to its GPUs before it allocates memory: choose the options that are `auto`, and check
+that the run fits into memory. The choice and the check use the estimate of `thdpack plan`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def fitted(
     options: TrainOptions, manifest: Manifest, topology: Topology
 ) -> tuple[TrainOptions, Topology, str]:
     """Resolve `auto` of --shard, --reshard, --buckets-per-micro-batch and --cuda-graph. All ranks
-    must call this, and make the same choices.
+    must call this. All ranks make the same choices.
 
     Args:
         options: options with backend and precision resolved, and `buckets_per_step` set.
@@ -140,7 +140,7 @@ def _check_shard(compute: ComputeOptions, topology: Topology) -> None:
         ValueError: an option has no effect or cannot work.
     """
     if topology.world_size == 1:
-        return  # these options have no effect, so that a command for many GPUs also runs on one GPU
+        return  # one GPU ignores these options, so that a command for many GPUs runs there too
     if compute.quantized_init and compute.shard != "none":
         raise ValueError(
             "--quantized-init works only if each rank holds the whole model, but --shard is "
@@ -165,8 +165,8 @@ def _why_not_captured(
     longest = longest_of_our_attention(options.model.head_size)
     if manifest.max_seq_len > longest:
         return (
-            f"sequences may have {manifest.max_seq_len:,} tokens, and above {longest:,} the layers "
-            "use another attention kernel, whose capture was never tested"
+            f"sequences may have {manifest.max_seq_len:,} tokens, and above {longest:,} tokens the "
+            "layers use another attention kernel, whose capture was never tested"
         )
     if options.output.tensor_statistics:
         return "a graph replays kernels without computing --tensor-statistics"
@@ -174,7 +174,7 @@ def _why_not_captured(
 
 
 def _is_measured(compute: ComputeOptions, topology: Topology) -> bool:
-    """Return whether runs of this device, backend and precision were measured for the estimates."""
+    """Return True if the estimates are based on runs with this device, backend and precision."""
     return (
         topology.device.type == "cuda" and compute.backend == "te" and compute.precision != "fp32"
     )
@@ -192,8 +192,8 @@ def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> 
 
 
 def seconds_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> float:
-    """Return the estimated time of a step in seconds; NaN if no such run was measured for the
-    estimate.
+    """Return the estimated time of a step in seconds; NaN on a CPU, for backend torch and for
+    fp32.
     """
     if not _is_measured(options.compute, topology):
         return math.nan

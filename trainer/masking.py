@@ -1,5 +1,6 @@
-"""Masking, computed on the device. A counter-based hash decides about each token. The inputs of the
-hash are the seed, the epoch, the bucket's position, and the token's offset in the bucket.
+"""Masking, computed on the device. A hash decides for each token whether and how it is masked. The
+inputs of the hash are the seed, the epoch, the bucket's position, and the token's offset in the
+bucket.
 
 A bucket therefore has the same mask on any rank and with any world size or backend, and a different
 mask in each epoch. Masking launches about twenty small kernels per micro-batch.
@@ -38,7 +39,7 @@ class Masked:
     index: int64[M], positions (within the slice) of the tokens to predict, followed by zeros.
     labels: int64[M], the original tokens at these positions, followed by IGNORED.
     overflow: int64[], number of tokens to predict that had no room in `index`. This happens in
-        about one of 10⁹ rows, because `index` has room for the mean + 6σ.
+        about one of 10⁹ rows, because `index` has room for the mean number + 6σ.
     """
 
     input_ids: Tensor

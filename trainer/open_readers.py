@@ -28,7 +28,7 @@ class Readers:
     """Readers of a run.
 
     train: endless reader of this rank's training buckets.
-    valid: buckets of all valid splits; empty if there are none.
+    valid: buckets of the valid splits of all datasets; empty if no dataset has such a split.
     manifest: manifest of the dataset. For a mixture, see `mixed`.
     """
 
@@ -114,7 +114,7 @@ def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
     """Return the weight of each dataset of --data, by URL.
 
     Args:
-        data: one URL, or several texts URL=WEIGHT.
+        data: one URL, or several texts of the form URL=WEIGHT.
     Raises:
         ValueError: one of several datasets has no weight, or is named twice.
     """
@@ -130,8 +130,8 @@ def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
             share = Fraction(0)
         if not url or share <= 0:
             raise ValueError(
-                f"--data {shown} has no weight above 0: several datasets are written as "
-                "--data A=0.7 --data B=0.3"
+                f"--data {shown} has no weight above 0: give each of several datasets a weight, "
+                "such as --data A=0.7 --data B=0.3"
             )
         if url in found:
             raise ValueError(f"--data names {without_credentials(url)} twice: remove one of them")
@@ -140,10 +140,10 @@ def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
 
 
 def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int, list[Fraction]]]:
-    """Return the changes of --reweight: the position of each change, and the new weights.
+    """Return position (in buckets) and new weights of each change that --reweight makes.
 
     Raises:
-        ValueError: a text is not STEP=WEIGHT,WEIGHT,…
+        ValueError: a text does not have the form STEP=WEIGHT,WEIGHT,…
     """
     found = []
     for text in reweight:
@@ -207,7 +207,7 @@ def _check_dataset(options: TrainOptions, url: str, manifest: Manifest) -> None:
     shown = without_credentials(url)
     if manifest.vocabulary != ESM2.name:
         raise ValueError(
-            f"{shown} has vocabulary {manifest.vocabulary}, this model has {ESM2.name}"
+            f"{shown} has vocabulary {manifest.vocabulary}, but this model has {ESM2.name}"
         )
     check_length_multiple(shown, manifest.length_multiple)
     _check_slices(options, shown, manifest)

@@ -4,9 +4,9 @@ not wait for the GPU.
 
 | parameters | masters | AdamW |
 |---|---|---|
-| fp32 | the parameters themselves | torch's fused AdamW; scale and skip flag are device tensors |
+| fp32 | the parameters themselves | torch's fused AdamW reads scale and skip flag on the device |
 | bf16 (backend te) | fp32 | our kernel updates masters and parameters in one pass |
-| FP8 (--quantized-init) | fp32 | our kernel; then parameters are quantized from the masters |
+| FP8 (--quantized-init) | fp32 | our kernel updates masters, which are then quantized to FP8 |
 
 Measurements on an H200 are in docs/decisions/0005-trainer.md.
 """
@@ -37,7 +37,7 @@ class Optimizer:
     """Optimizer of the parameters of a model.
 
     applied: int64[] on the device, number of steps that were not skipped.
-    bad: int64[] on the device, number of steps skipped in a row.
+    bad: int64[] on the device, number of steps skipped in a row up to now.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Optimizer:
         """Prepare `step` on the host. Call this before capturing `step` in a CUDA graph."""
         for group in self._adam.param_groups:
             group["capturable"] = (
-                True  # set late, because with this setting torch warns about uncaptured steps
+                True  # set only now, because with this setting torch warns about uncaptured steps
             )
         if self._kernel:
             self._kernel.locate(self.gradients.own())
@@ -248,15 +248,15 @@ def learning_rate(step: int, options: OptimizerOptions) -> float:
     """Return the learning rate of optimizer step `step`, counted from 0. Because this is a pure
     function, checkpoints need no scheduler state.
 
-    The warm-up rises linearly and reaches the peak at step `warmup`. All schedules then fall to
-    final_fraction of the peak:
+    In the warm-up the rate rises linearly, and reaches the peak at step `warmup`. All schedules
+    later decay to final_fraction of the peak:
 
-    | schedule | the fall begins | the fall ends |
+    | schedule | the decay begins | the decay ends |
     |---|---|---|
     | linear, cosine | after the warm-up | at step number `steps * decay_until` |
     | wsd | at step number `steps * (1 - decay_fraction)` | at the last step |
 
-    wsd (warm-up, stable, decay) falls linearly. Source: Hu et al., MiniCPM, 2024.
+    wsd (warm-up, stable, decay) decays linearly. Source: Hu et al., MiniCPM, 2024.
     """
     if step < options.warmup:
         return options.learning_rate * (step + 1) / (options.warmup + 1)

@@ -79,13 +79,13 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
 
 
 def _other_start(given: str, then: str, out: str) -> str:
-    """Return an error message: --init-from is not the folder that the run in `out` started from."""
+    """Return an error message for a --init-from that the run in `out` did not start from."""
     known = f", but from {then}" if then else ""
     if not Path(given).exists():
         return (
             f"--init-from is {given}, which does not exist. Also, {out} holds a run that did not "
-            f"start from it{known}: correct --init-from, or omit it to resume that run. For a new "
-            "run, choose another --out"
+            f"start from that folder{known}: correct --init-from, or omit it to resume that run. "
+            "For a new run, choose another --out"
         )
     return f"{out} holds a run that did not start from {given}{known}: choose another --out"
 

@@ -190,8 +190,8 @@ class TrainingRun:
             self._validated(self.valid, log)
 
     def validate_end(self, log: RunLog) -> None:
-        """Validate a run without a step left, if a signal has stopped it before its last validation
-        or if metrics.jsonl lacks that validation for another reason.
+        """Validate a finished run if metrics.jsonl lacks the validation after the last step, for
+        example because a signal stopped the run before that validation.
         """
         recorded = run_on_main(self.topology, lambda: log.has_validation(self.step))
         if self.valid and self.sound and not recorded:
@@ -247,7 +247,7 @@ class TrainingRun:
         }
 
     def _optional_tensors(self) -> dict[str, Tensor]:
-        """Return scaling state and the states of random number generators. A checkpoint that was
+        """Return FP8 scaling state and states of random number generators. A checkpoint that was
         written by another number of ranks or in another precision may lack some of these tensors.
         """
         tensors = {

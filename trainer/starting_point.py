@@ -42,7 +42,7 @@ class StartingPoint:
 
     options: options of the run, with `auto` resolved.
     before: state of the last checkpoint; None for a new run.
-    initial: initial parameters by name, from --init-from. Others are drawn at random.
+    initial: initial parameters by name, from --init-from. All others are drawn at random.
     changes: training options that a resume has changed, in words.
     notes: messages about the shape of the model of --init-from, the number of steps, and a batch or
         warm-up that differs from the preset's.
@@ -91,7 +91,7 @@ class StartingPoint:
 def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> StartingPoint:
     """Check the options and the files of a run, and choose what the user left open.
 
-    A dry run does not create the run's folder. If the folder exists, its lock is taken.
+    A dry run does not create the run's folder. If the folder exists, a dry run locks it.
 
     Args:
         stack: ExitStack that will close the run's lock and readers.
@@ -151,7 +151,7 @@ def _load_position(readers: Readers, before: RunState, out: str) -> None:
     """Move the reader to the position of the checkpoint.
 
     Raises:
-        CheckpointError: the run has read another dataset.
+        CheckpointError: the checkpoint belongs to a run on another dataset.
     """
     data, digest = " ".join(before.options.data.data), readers.train.state_dict()["manifest"]
     if before.reader.get("manifest", digest) != digest:
@@ -167,7 +167,7 @@ def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
     new run.
 
     Raises:
-        ValueError: there is a checkpoint, but --resume is never, or no file names the last one.
+        ValueError: there is a checkpoint, but --resume is never, or the file `latest` is missing.
         CheckpointError: the checkpoint is damaged. The message names an undamaged checkpoint, and
             says how to resume from it.
     """
@@ -221,10 +221,11 @@ def _initial_parameters(options: TrainOptions, topology: Topology) -> Mapping[st
 
 
 def _shape_note(options: TrainOptions, topology: Topology) -> str:
-    """Check that the model of --init-from has the shape of the run. Return a sentence about it.
+    """Check that the model of --init-from has the shape of the run. Return a sentence about the
+    shape.
 
     Raises:
-        ValueError: the preset and the flags of the shape name another shape.
+        ValueError: the preset and the flags of the shape choose another shape.
     """
     folder, asked = options.output.init_from, options.model
     model = run_on_main(topology, lambda: huggingface.shape_of(folder))

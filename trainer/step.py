@@ -1,4 +1,4 @@
-"""One optimizer step: launched kernel by kernel, or captured once in CUDA graphs and replayed.
+"""One optimizer step. Its kernels are launched one by one, or captured in CUDA graphs and replayed.
 
 Two CUDA graphs share their memory. The first captures a micro-batch (masking, forward, backward).
 The second captures the update (gradient norm, clipping, AdamW). A graph reads fixed device
@@ -172,7 +172,7 @@ class Step:
         gradients = self._optimizer.gradients
         gradients.reduce()
         square = gradients.square().double().reshape(1)
-        # A step has only this all-reduce, besides those of gradients and of delayed scaling.
+        # Besides this all-reduce, a step has only those of gradients and of delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(
@@ -193,7 +193,7 @@ class GraphReplay(Generic[Result]):
         self, function: Callable[[], Result], pool: Any, *, before: Callable[[], None] | None = None
     ) -> None:
         """Args:
-        pool: memory pool to share with graphs that run one after the other.
+        pool: memory pool. Graphs that never run at the same time may share it.
         before: function to call once, immediately before the capture.
         """
         self._function, self._pool, self._before = function, pool, before
@@ -230,7 +230,7 @@ class GraphReplay(Generic[Result]):
                 self._result = self._function()
         except (
             RuntimeError
-            # torch raises RuntimeError for every CUDA error, out-of-memory included
+            # torch raises RuntimeError for every CUDA error, even for lack of memory
         ) as error:
             reason = str(error).partition("\n")[0]
             raise CaptureError(

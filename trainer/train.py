@@ -3,7 +3,7 @@
     thdpack train esm2-8m --data data/uniref50
     torchrun --nproc-per-node 8 -m thdpack train esm2-650m --data s3://bucket/uniref50
 
-`python -m trainer.train` does the same, unless another package named `trainer` is found first.
+`python -m trainer.train` does the same, unless Python finds another package `trainer` first.
 This module has the training loop, `train`. `run.py` sets up a run, and `step.py` implements one
 optimizer step.
 """
@@ -154,8 +154,8 @@ def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
 def _stopped(run: TrainingRun) -> str:
     """Return the last line of a run that a signal has stopped.
 
-    After the last step, too, a signal only lets the run write its checkpoint. A validation might
-    take longer than the time between SIGTERM and SIGKILL.
+    A stopped run writes a checkpoint, but does not validate, even after the last step. A validation
+    might take longer than the time between SIGTERM and SIGKILL.
     """
     resumes = "run the same command to resume"
     if run.step >= run.options.optimizer.steps:
@@ -188,8 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     |---|---|
     | 0 | the run is complete, or a signal stopped it |
     | 1 | an error, explained by the message |
-    | 2 | a command line error |
-    | 130 | interrupted twice |
+    | 2 | an error in the command line |
+    | 130 | the user pressed Ctrl-C twice |
     """
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments)

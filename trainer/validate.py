@@ -73,7 +73,8 @@ def validate(
     copier = RowCopier(topology.device)
     for first in range(0, len(buckets), topology.data_ranks):
         # All ranks must run the model equally often, because each layer is gathered from all
-        # ranks. In the last round, a rank without a bucket runs the last bucket without counting.
+        # ranks. In the last round, a rank without a bucket runs the last bucket and ignores the
+        # result.
         number = min(first + topology.data_rank, len(buckets) - 1)
         copier.wait()
         row = copier.copy(buckets[number], np.array([number], dtype=np.int64))

@@ -159,7 +159,7 @@ def test_weights_that_change_keep_the_steps_of_the_preset() -> None:
     words = ["--data", "a=1", "--data", "b=1", "--reweight", "9=1,2", "--buckets-per-step", "2"]
     chosen, reason = choose_steps(parse(["esm2-8m", *words]), manifest(24))
     assert chosen.optimizer.steps == 500_000
-    assert "because --reweight changes what an epoch is" in reason
+    assert "because --reweight changes the length of an epoch" in reason
 
 
 def test_many_epochs_are_announced_with_a_remedy() -> None:
