@@ -91,8 +91,8 @@ def _show_presets(word: str) -> NoReturn:
 
 
 def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
-    """Refuse flags of other trainers, parts of allowed values, and options that are given twice.
-    tyro would silently ignore the first of two equal options.
+    """Refuse flags of other trainers, parts of allowed values (such as `--precision fp8`), and
+    options that are given twice. tyro would silently ignore the first of two equal options.
 
     Raises:
         SystemExit: there is such a flag, value or option (code 2).

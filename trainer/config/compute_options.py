@@ -29,9 +29,9 @@ class ComputeOptions:
     backend te. mxfp8 and nvfp4 also need a Blackwell GPU. Master weights and Adam's state are
     always fp32."""
     precision_layers: str = "all"
-    """Layers whose matrix products use an fp8-*, mxfp8 or nvfp4 --precision. The other layers use
-    bf16. all: all layers. inner:N: all layers but the first N and the last N. 2-30 or 0,4,8-20:
-    these layers, counted from 0."""
+    """Layers whose matrix products use --precision, if it is fp8-*, mxfp8 or nvfp4. The other
+    layers use bf16. all: all layers. inner:N: all layers but the first N and the last N. 2-30 or
+    0,4,8-20: these layers, counted from 0."""
     quantized_init: bool = False
     """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
     fp32 masters. This saves memory, and a cast in each forward pass. Each rank must hold the whole
@@ -54,17 +54,17 @@ class ComputeOptions:
     --reshard or --context-parallel; otherwise the first of the three choices that fits into memory
     with a micro-batch of one bucket."""
     replicate: int = 1
-    """Number of replicas of the parameters (HSDP). Each replica is sharded over world size /
-    replicate neighbouring ranks, such as those of one node. 1: one replica, sharded over all ranks
-    (FSDP)."""
+    """Number of replicas of the parameters (HSDP). Each replica is sharded over
+    neighbouring ranks, such as those of one node. The world size divided by --replicate is the
+    number of these ranks. 1: one replica, sharded over all ranks (FSDP)."""
     context_parallel: int = 1
     """Number of neighbouring ranks that share each bucket, for sequences too long for one GPU. Each
     rank holds a slice of the tokens, and computes attention for some of the heads."""
     reshard: Reshard = "auto"
     """Time at which ranks free gathered parameters and reduce gradients. layer: after each layer
     (least memory). micro-batch: after each micro-batch. step: after each step (least traffic, 6
-    bytes more per parameter). auto: step if the run then fits and the gathered parameters and
-    gradients need at most a quarter of a GPU's memory, else layer."""
+    more bytes of memory per parameter). auto: step if the run then fits and the gathered parameters
+    and gradients need at most a quarter of a GPU's memory, else layer."""
     gather_ahead: int = 1
     """Number of layers whose parameters are prefetched while one layer computes."""
     timeout_minutes: float = 10.0
@@ -78,6 +78,6 @@ class ComputeOptions:
             or self.timeout_minutes <= 0
         ):
             raise ValueError(
-                "replicate, context-parallel and gather-ahead must be at least 1, timeout-minutes "
-                "above 0"
+                "replicate, context-parallel and gather-ahead must be at least 1, and "
+                "timeout-minutes must be above 0"
             )

@@ -80,7 +80,7 @@ class DataOptions:
         ):
             raise ValueError(
                 "tokens-per-step and buckets-per-micro-batch must be at least 1, "
-                "buckets-per-step at least 0"
+                "and buckets-per-step must be at least 0"
             )
 
     def micro_batches(self, data_ranks: int) -> int:
@@ -100,11 +100,11 @@ class OptimizerOptions:
     steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = 500_000
     """Number of optimizer steps in the run. The default is reduced where it would be more than 100
     epochs of the dataset, or 20 with --init-from. A resumed run keeps its number of steps,
-    unless this option is given. A larger number continues the run, also a finished one: the
+    unless this option is given. A larger number continues the run, even a finished run. The
     learning rate then follows the schedule of the larger number."""
     steps_given: tyro.conf.Suppress[bool] = True
-    """True if the user chose --steps, or if the number is that of the run. If False, a new run may
-    have fewer steps, and a resumed run keeps its number of steps."""
+    """True if the user or the trainer has chosen the number of steps. If False, a new run may have
+    fewer steps, and a resumed run keeps its number of steps."""
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
     """Peak learning rate."""
     schedule: Schedule = "linear"
@@ -144,8 +144,8 @@ class OptimizerOptions:
             or self.max_bad_steps < 1
         ):
             raise ValueError(
-                "steps, max-bad-steps, clip-norm and learning-rate must be above 0, warmup-steps "
-                "at least 0"
+                "steps, max-bad-steps, clip-norm and learning-rate must be above 0, and "
+                "warmup-steps must be at least 0"
             )
         if not (
             0 < self.decay_until <= 1
@@ -153,8 +153,8 @@ class OptimizerOptions:
             and 0 <= self.final_fraction <= 1
         ):
             raise ValueError(
-                "decay-until and decay-fraction must be above 0 and at most 1, final-fraction "
-                "between 0 and 1"
+                "decay-until and decay-fraction must be above 0 and at most 1, and final-fraction "
+                "must be between 0 and 1"
             )
         if self.warmup_steps > self._longest_warmup:
             raise ValueError(
@@ -166,8 +166,8 @@ class OptimizerOptions:
     def _longest_warmup(self) -> float:
         """Maximum number of warm-up steps.
 
-        After this step the wsd schedule begins to decay. The linear and cosine schedules end their
-        decay there.
+        At this step, the wsd schedule begins its decay, and the linear and cosine schedules end
+        their decay.
         """
         return self.steps * (
             1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until
@@ -231,7 +231,7 @@ class OutputOptions:
         ):
             raise ValueError(
                 "checkpoint-every, validate-every and tensor-statistics must be at least 0, "
-                "keep-last and log-every at least 1"
+                "and keep-last and log-every must be at least 1"
             )
 
 

@@ -13,8 +13,8 @@ _BATCH: Final = (
     "--buckets-per-step"
 )
 _ACCUMULATION: Final = (
-    "computed from --tokens-per-step or --buckets-per-step, the batch over all ranks, and "
-    "--buckets-per-micro-batch"
+    "computed from --buckets-per-micro-batch and the batch over all ranks (--tokens-per-step or "
+    "--buckets-per-step)"
 )
 _LENGTH: Final = "the dataset determines this: use --max-seq-len of thdpack preprocess"
 _LAYERS: Final = "use --precision-layers, which counts layers from 0"

@@ -5,9 +5,9 @@ The model computes the same function as published checkpoints. The tests compare
 Face's EsmForMaskedLM.
 - The layers are pre-norm. GELU is exact by default; --gelu tanh selects the approximation.
 - Rotary embeddings are computed in fp32 from the `inv_freq` of the checkpoint.
-- The decoder is tied to the embedding, and has its own bias.
-- Token dropout scales each sequence with the constant 0.12, independently of the mask rate, in
-  training and in evaluation.
+- The decoder uses the embedding as its weights, and has its own bias.
+- Token dropout zeroes the embeddings of <mask>, and scales the other embeddings of a sequence. Its
+  constant is 0.12 for any mask rate, in training and in evaluation.
 
 Shape suffixes:
 T = tokens of a row, t = tokens of this rank's slice (without context parallelism, t = T),
@@ -34,13 +34,13 @@ from trainer.distributed.context_parallel import Slices
 
 VOCABULARY: Final = len(ESM2)
 PADDED_VOCABULARY: Final = 64
-"""Vocabulary size after padding. The matrix product of the decoder needs a multiple of 16. Logits
-of the padding are -inf.
+"""Vocabulary size after padding. The matrix product of the decoder needs a size that is a multiple
+of 16. Logits of the padding are -inf.
 """
 NORM_EPSILON: Final = 1e-5
 MASK_RATIO_OF_TRAINING: Final = 0.15 * 0.8
-"""Share of <mask> in ESM-2's training, a constant of token dropout. --mask-probability does not
-change this constant. Hugging Face's model has the same constant."""
+"""Constant of token dropout: the share of <mask> in the training of the published ESM-2.
+--mask-probability does not change this constant. Hugging Face's model has the same constant."""
 INIT_STD: Final = 0.02
 
 
@@ -48,8 +48,8 @@ INIT_STD: Final = 0.02
 class SequenceLayout:
     """Boundaries of the sequences in a row of T tokens.
 
-    cu_seqlens: int32[S + 1], cumulative lengths. Span i is the tokens from cu_seqlens[i] to below
-        cu_seqlens[i + 1]. Tokens attend to their own span only. The last spans may be empty.
+    cu_seqlens: int32[S + 1], cumulative lengths. Span i has the tokens cu_seqlens[i] to
+        cu_seqlens[i + 1] - 1. Tokens attend to their own span only. The last spans may be empty.
     max_seqlen: upper limit of the length of a span; a Python int, so that no kernel launch waits
         for the GPU.
     lengths: int32[S], number of real tokens in each span, if every span is padded to max_seqlen
@@ -117,7 +117,8 @@ class Esm2(nn.Module):
         Args:
             input_ids_T: integers[T], tokens of the whole row.
             sequences: layout of the whole row.
-            index_M: int64[M], positions within the slice of the tokens to predict; None for all.
+            index_M: int64[M], positions of the tokens to predict within the slice; None for all
+                tokens of the slice.
         Returns:
             float32[M, V], or float32[t, V] without index_M.
         """
@@ -128,7 +129,7 @@ class Esm2(nn.Module):
         with torch.autocast(x_tD.device.type, enabled=False):
             angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
         context = self._backend.Context(sequences, angles_TR, self._slices)
-        # Each layer leaves its update to the residual stream for the next layer to add. A fused
+        # A layer does not add its update to the residual stream. The next layer does. A fused
         # kernel of backend te can then add and normalize in one pass over memory.
         x_tD, update_tD = torch.zeros_like(x_tD), x_tD
         for layer in self.layers:
@@ -155,8 +156,8 @@ class Esm2(nn.Module):
         return (x_tD * self._slices.own(scale_T)[:, None]).to(x_tD.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Keep inv_freq in fp32 in `.to(torch.bfloat16)` and similar calls. With inv_freq rounded
-        to bf16, angles would be wrong by a radian after a few hundred residues.
+        """Keep inv_freq in fp32 in `.to(torch.bfloat16)` and similar calls. If inv_freq were
+        rounded to bf16, angles would be wrong by a radian after a few hundred residues.
         """
         kept = self.inv_freq
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types here
@@ -194,8 +195,8 @@ class Head(nn.Module):
 
 
 def tensor_name(name: str) -> str:
-    """Return the name that a parameter has in checkpoints, from its name in the backend's modules.
-    Checkpoints use the names of Transformer Engine's LayerNormLinear and LayerNormMLP.
+    """Convert a parameter's name in the backend's modules to its name in checkpoints. Checkpoints
+    use the names of Transformer Engine's LayerNormLinear and LayerNormMLP.
     """
     return re.sub(
         r"\.fc1\.(layer_norm_\w+)$",

@@ -1,5 +1,5 @@
-"""Convert tensors between Esm2 and Hugging Face's EsmForMaskedLM. No value changes, inv_freq
-included.
+"""Convert tensors between Esm2 and Hugging Face's EsmForMaskedLM. All values stay the same,
+including inv_freq.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
             # [3, H × R, …] → [H, 3, R, …], so that query, key and value of a head are adjacent
             by_head = parts.unflatten(1, (options.heads, options.head_size)).transpose(0, 1)
             ours[f"layers.{i}.layernorm_qkv.{kind}"] = by_head.flatten(0, 2).contiguous()
-    # Depending on the version of transformers, a checkpoint has one inv_freq, one per layer, or one
-    # whose name has a literal "*" for the layer.
+    # The version of transformers determines where a checkpoint has inv_freq: once, once per layer,
+    # or once under a name with a literal "*" as the number of the layer.
     rotary = [
         tensors[name].float()
         for name in sorted(tensors)

@@ -63,7 +63,7 @@ class ThdpackEsmConfig(PreTrainedConfig):
 
 
 class ThdpackEsmForMaskedLM(PreTrainedModel):
-    """ESM-2 on padded rows, or on one packed row. With backend te it runs on a GPU only."""
+    """ESM-2 on padded rows, or on one packed row. Backend te needs a GPU."""
 
     config_class = ThdpackEsmConfig
     config: ThdpackEsmConfig

@@ -81,7 +81,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
 
 def options_of(config: Any, source: str) -> ModelOptions:
-    """Return the shape of the model in config.json.
+    """Return the shape of the model that config.json describes.
 
     Raises:
         InputError: config.json is invalid, or does not describe an ESM-2. The message names all
@@ -97,7 +97,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
         )
     wrong = list(_wrong_keys(config))
     if config.get("model_type") != REQUIRED["model_type"]:
-        del wrong[1:]  # another kind of model has other keys, too
+        del wrong[1:]  # report only the type, because all keys of another type may differ
     if wrong:
         raise InputError(f"config.json has {'; and '.join(wrong)}", source=source)
     try:
@@ -235,7 +235,7 @@ def check_name(name: Any, folder: Path) -> str:
     """Check that a file name from an index has no path, and return it.
 
     Raises:
-        InputError: the name is not a string, or points out of the folder.
+        InputError: the name is not a string, or names a file outside of the folder.
     """
     if not isinstance(name, str) or Path(name).name != name:
         raise InputError(

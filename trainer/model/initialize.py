@@ -5,7 +5,7 @@
 
 The random values of a tensor depend only on the seed and the name of the tensor. Each rank draws
 whole tensors, one at a time, and keeps its shard. If ranks drew only their shards, values would
-depend on the number of ranks. The largest tensor of the 15B model takes 0.4 GB for a moment.
+depend on the number of ranks. The largest whole tensor of the 15B model has 0.4 GB.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def draw(
 def fill(
     model: Esm2, values: Mapping[str, Tensor], *, seed: int, topology: Topology
 ) -> dict[str, Tensor]:
-    """Allocate a model from the meta device on the device of `topology`, and set its values.
+    """Allocate the result of `build` on the device of `topology`, and set the values.
 
     Args:
         values: imported tensors by name, float32, not sharded. Rank 0 sends them to the other

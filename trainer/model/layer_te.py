@@ -3,7 +3,8 @@ precisions. Triton kernels of this repository (trainer/kernels) compute the rest
 
 Transformer Engine cannot be imported without a GPU. docs/decisions/0006-speed.md lists the parts of
 Transformer Engine that our kernels replace, with the time saved. trainer/model/esm2.py explains the
-letters in shapes such as [t, H, 3, R] and the suffixes such as _tD.
+letters in shapes such as [t, H, 3, R] and the suffixes such as _tD. Fused QKV is one tensor that
+holds queries, keys and values.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from trainer.kernels.rope import RotateQKV
 from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
 
 OUR_NUMBERS = 2**31
-"""Limit of our attention kernel. The number of elements of fused QKV must be below this, because
-the kernel's offsets have 32 bits."""
+"""Limit of our attention kernel. Fused QKV must have fewer elements than this, because the kernel's
+offsets have 32 bits."""
 
 
 class Context:
@@ -75,8 +76,8 @@ class Context:
 
 
 def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
-    """Return whether our kernel, not Transformer Engine's, computes the attention of this fused
-    QKV [T, H, 3, R].
+    """Return True if our kernel computes the attention of this fused QKV [T, H, 3, R], and False if
+    Transformer Engine's kernel does.
     """
     fits = (
         sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS

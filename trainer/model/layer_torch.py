@@ -63,7 +63,7 @@ class Context:
 
         cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
         out = varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
-        return cast(Tensor, out)  # a pair would be returned only with the logsumexp
+        return cast(Tensor, out)  # varlen_attn returns a pair only with the logsumexp
 
     # Not compiled, because torch.compile would compile again for the lengths of each row.
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types here
@@ -88,7 +88,7 @@ class Context:
 
     def rotate(self, x_THR: Tensor, *, scale: float = 1.0) -> Tensor:
         """Return x_THR rotated by the rotary embedding and multiplied by `scale`, computed in fp32.
-        Column i of a head is rotated with column i + R / 2.
+        Columns i and i + R / 2 of a head are rotated as a pair.
         """
         with torch.autocast(x_THR.device.type, enabled=False):
             first, second = x_THR.float().chunk(2, dim=-1)
