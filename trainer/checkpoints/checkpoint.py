@@ -45,12 +45,12 @@ CHECKPOINTS: Final = "checkpoints"
 
 
 class Checkpoints:
-    """Checkpoints of a run: the last few, and that of the best validation."""
+    """Checkpoints of a run: the last few checkpoints, and the checkpoint of the best validation."""
 
     def __init__(self, folder: Path, topology: Topology, lock: RunLock, *, keep_last: int) -> None:
         """Args:
         lock: lock of the run's folder.
-        keep_last: number of checkpoints to keep, besides the best.
+        keep_last: number of checkpoints to keep, besides the checkpoint of the best validation.
         """
         self._folder, self._topology, self._lock, self._keep_last = (
             folder,
@@ -192,7 +192,7 @@ class Checkpoints:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason why a save failed: the lowest rank's error, without a traceback."""
+    """Return the reason why a save failed: the error of the lowest failed rank."""
     if isinstance(error, dcp.api.CheckpointException) and error.failures:
         rank, (error, _) = min(error.failures.items())
         return f"rank {rank}: {_reason(error)}" if rank else _reason(error)
@@ -240,8 +240,8 @@ def _remove(checkpoint: Path) -> None:
 
 
 def _check_shared(folder: Path, topology: Topology) -> None:
-    """Check that all ranks write into the same folder. With several folders, checkpoints would lack
-    most of the weights.
+    """Check that all ranks write into the same folder. If ranks wrote into several folders, none of
+    them would have all weights.
 
     Raises:
         CheckpointError: a rank does not see a file that rank 0 wrote. All ranks raise this.

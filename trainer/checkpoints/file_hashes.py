@@ -1,10 +1,11 @@
-"""hashes.json: size and xxh3_128 of each file of a checkpoint, computed while the file was written.
+"""hashes.json: size and xxh3_128 hash of each file of a checkpoint, computed during the write.
 
     {"version": 1, "files": {"__0_0.distcp": {"bytes": 1234, "xxh3_128": "…"}, ".metadata": …},
         "digest": "…"}
 
 Before a checkpoint is loaded, all its files are compared with their hashes. Each rank compares a
-share of the files, in threads. `digest` is the xxh3_128 of the canonical JSON of version and files.
+share of the files, in several threads. `digest` is the xxh3_128 of the canonical JSON of version
+and files.
 
 The hashes detect damage, not tampering. An attacker who can change a file can change its hash too.
 """
@@ -35,7 +36,7 @@ _BLOCK: Final = 4 << 20
 _AT_ONCE: Final = 8
 """Number of files that a rank reads at the same time. Eight files keep most disks busy."""
 _NAME: Final = re.compile(r"[\w.-]*\w")
-"""Valid name of a file: it has no slash, so that it cannot point out of the checkpoint's folder."""
+"""Valid name of a file. It has no slash, and so cannot point outside of the checkpoint's folder."""
 
 
 class FileHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -37,7 +37,8 @@ def read_latest(folder: Path) -> str:
     if following.exists():
         name, _, before = following.read_text(errors="replace").partition("\n")
         published = _NAME.fullmatch(name) and (folder / name).is_dir()
-        # If `latest` has changed since then, a user has chosen another checkpoint: keep the choice.
+        # If `latest` has changed since the publication began, a user has chosen another checkpoint.
+        # Keep the user's choice.
         if published and before == _content(folder):
             write(folder / LATEST, name + "\n")
         following.unlink()

@@ -15,13 +15,13 @@ from trainer.distributed.topology import Topology
 
 @contextmanager
 def removed_if_empty(out: Path, topology: Topology) -> Iterator[None]:
-    """At the end of the context, remove those of `out` and its parents that are new and empty."""
+    """At the end of the context, remove `out` and each of its parents, if it is new and empty."""
     new = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         yield
     finally:
         if topology.is_main:
-            with suppress(OSError):  # a folder that is not empty, or has been removed
+            with suppress(OSError):  # a folder is not empty, or was removed meanwhile
                 for folder in new:
                     folder.rmdir()
 

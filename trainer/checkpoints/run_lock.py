@@ -43,7 +43,7 @@ LOCK: Final = "lock"
 EVERY_SECONDS = 10.0
 """Time between heartbeats."""
 STALE_SECONDS = 120.0
-"""Age of the last heartbeat above which a holder counts as dead. This is long, because an NFS
+"""Age of the last heartbeat above which a holder counts as dead. The limit is long, because an NFS
 client may see a new modification time a minute late."""
 _LOOK_SECONDS: Final = 0.5
 _LONGEST: Final = 8192
@@ -93,7 +93,7 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunLock:
-    """Lock of a folder. The process of rank 0 holds it. On other ranks, the object does nothing."""
+    """Lock of a folder, held by the process of rank 0. On other ranks, the object does nothing."""
 
     def __init__(self, path: Path, content: bytes = b"") -> None:
         """Args:
@@ -118,7 +118,7 @@ class RunLock:
         if self._content:
             self._ended.set()
             self._thread.join(timeout=EVERY_SECONDS)
-            # If the storage has failed, the lock file stays. Without a heartbeat it becomes stale.
+            # If the storage has failed, the lock file stays, and is stale after STALE_SECONDS.
             with suppress(OSError):
                 if _read(self._path)[0] == self._content:
                     self._path.unlink()

@@ -6,7 +6,7 @@ Model FLOPs of a step = 6 × parameters in matrices of the layers × unpadded to
 Recomputed activations do not count.
 
 MFU (model FLOP/s utilization) is the model FLOPs per second, divided by the peak FLOP/s of all
-devices. The peak is the dense bf16 figure of the vendor's datasheet, for FP8 runs too.
+devices. The peak is the dense bf16 figure of the vendor's datasheet, even for FP8 runs.
 
 Source: Chowdhery et al., PaLM, 2022, appendix B, with attention counted exactly.
 """

@@ -9,7 +9,7 @@ Transformer Engine computes the statistics, with the package nvdlfw_inspect.
 
 Use these statistics to examine a run whose loss does not fall as expected in a low precision. A
 step with statistics takes several times as long, because each statistic is one more pass over a
-tensor, and the host waits for the result. The cost of other steps is close to zero. With
+tensor, and the host waits for the result. Other steps take almost no additional time. With
 --recompute, recomputed activations count twice.
 """
 
@@ -59,8 +59,8 @@ class LayerStatistics:
         self._file: Any = None
 
     def begin(self, model: nn.Module, step: int) -> None:
-        """Name the layers of the model for nvdlfw_inspect, and continue after `step`. Remove lines
-        of later steps, which an interrupted run may have written.
+        """Tell nvdlfw_inspect the names of the layers and the number of the next step. Remove lines
+        of steps after `step`, which an interrupted run may have written.
         """
         import nvdlfw_inspect.api as inspect
 
@@ -229,8 +229,8 @@ def _section(options: TrainOptions, layers: list[int], *, low: bool) -> str:
 
 
 def _fits(options: TrainOptions) -> dict[str, tuple[str, ...]]:
-    """Return the names of the statistics of rounding, by tensor. underflows%: share of the tensor's
-    numbers that become 0.
+    """Return the names of the statistics of rounding, by tensor. One of them, underflows%, is the
+    share of the tensor's numbers that become 0.
     """
     if options.compute.precision == "nvfp4":
         return dict.fromkeys(_TENSORS, ("underflows%", "mse"))

@@ -22,27 +22,27 @@ from trainer.validate import perplexity
 class StepMetrics:
     """One line of metrics. A line covers the steps since the previous line.
 
-    Of the last step:
+    Values of the last step:
     step: number of the step, counted from 1.
     loss, perplexity: mean loss over the predicted tokens of the global batch, in nats, and
         exp(loss).
     grad_norm: gradient norm before clipping.
     learning_rate: learning rate of the step.
 
-    Since the start of the run:
+    Values since the start of the run:
     tokens: number of tokens, without padding.
     skipped: number of steps that were skipped, because the loss or gradient was not finite.
 
-    Since the previous line:
-    tokens_per_second, tokens_per_second_per_device: tokens without padding per second, of all
-        devices and of one device.
+    Values since the previous line:
+    tokens_per_second, tokens_per_second_per_device: tokens per second, without padding, of all
+        devices together and of one device on average.
     step_seconds: mean time per step, in seconds.
     mfu: model FLOP/s utilization (flops.py); None if the peak of the device is unknown.
     data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed).
     overflow: number of tokens to predict for which the index had no room (see Masked).
     bad_in_a_row: largest number of steps skipped in a row.
 
-    Since the start of this process:
+    Value since the start of this process:
     memory: peak memory of the device of rank 0, in bytes; 0 on a CPU.
     """
 
@@ -106,7 +106,7 @@ class Meter:
             numbers = torch.cat([scalars[:3], self._worst.reshape(1), self._sums])
             self._sums, self._worst = torch.zeros_like(self._sums), torch.zeros_like(self._worst)
             self._pending = (step, rate, waited, numbers.to("cpu", non_blocking=True))
-            # the mark follows the copy, so that the copy is complete when the device is at the mark
+            # the mark follows the copy: when the device has reached the mark, the copy is complete
             self._clock.mark()
         return [*lines, *self._read()] if flush else lines
 

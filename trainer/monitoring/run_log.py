@@ -27,7 +27,7 @@ from trainer.monitoring.trackers import TensorBoard, WeightsAndBiases
 from trainer.validate import Validation
 
 _PLAIN_SECONDS: Final = 30.0
-"""Minimum time between progress lines of a slow step, in seconds, if there is no terminal."""
+"""Minimum seconds between two progress lines of a slow step, if there is no terminal."""
 
 
 class RunLog:

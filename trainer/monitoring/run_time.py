@@ -10,11 +10,11 @@ import torch
 from schemas.text.phrases import about, plural
 
 _ENOUGH_SECONDS: Final = 10.0
-"""Time of whole steps after which the estimate is made, in seconds. A GPU is at most three rows
-behind the host (see `feed.py`). Three rows are short compared with this time."""
+"""Seconds of training after which the time is estimated. A GPU is at most three rows behind the
+host (see `feed.py`). The time for three rows is short compared with these seconds."""
 _HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
-"""Time of a run above which a shorter run is proposed: an hour on a CPU, a day on a GPU."""
+"""If a run takes longer than an hour on a CPU, or a day on a GPU, a shorter run is proposed."""
 
 
 class RunTime:

@@ -1,7 +1,7 @@
 """Progress inside a slow step.
 
 The host counts the rows that it passes to the step. The count costs one comparison per micro-batch,
-and does not wait for the device. A GPU may be up to three rows behind (see `feed.py`).
+and does not wait for the device. A GPU may be up to three rows behind the host (see `feed.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Shown(Protocol):
 
 
 class StepProgress:
-    """Iterator over the rows of a feed that reports the progress of slow steps."""
+    """Iterator over the rows of a feed. It reports the progress of slow steps."""
 
     def __init__(
         self,

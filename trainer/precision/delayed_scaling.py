@@ -25,7 +25,7 @@ def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """
     for name, module in model.named_modules():
         if next(module.parameters(recurse=False), None) is None:
-            continue  # attention has state too, but does not use it, because it runs in bf16
+            continue  # attention runs in bf16, and does not use its state
         for direction in ("scaling_fwd", "scaling_bwd"):
             state: Any = getattr(module, "fp8_meta", {}).get(direction)
             if hasattr(state, "amax_history"):
