@@ -5,10 +5,12 @@
 | attention | all tokens of the row | a share of the heads |
 | the rest of the model | a slice of the row | all heads |
 
-An all-to-all before attention and another after it exchange the activations. Attention computes on
-an ordinary packed row, so that sequences may begin anywhere and need no padding. If the number of
-heads is not a multiple of the number of ranks, some ranks compute one more head. Every rank of the
-group reads the whole row to compute masks, token dropout and the angles of rotary embeddings.
+One all-to-all before attention and one after attention exchange the activations. Attention works on
+an ordinary packed row. Therefore sequences may begin anywhere, and need no padding.
+
+If the number of heads is not a multiple of the number of ranks, some ranks compute one more head
+than others. Every rank of the group reads the whole row to compute masks, token dropout and the
+angles of rotary embeddings.
 
 Source: DeepSpeed-Ulysses (Jacobs et al., 2023).
 

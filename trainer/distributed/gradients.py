@@ -130,8 +130,8 @@ class ReplicatedGradients(Gradients):
                 self._own.append(self._sums[-1])
 
     def _layout(self, sizes: list[int]) -> tuple[list[int], tuple[int, int]]:
-        """Return the offset of each tensor's sums in a buffer, and the lengths of the two buffers:
-        that of divided tensors, and that of whole tensors.
+        """Return the offset of each tensor's sums in its buffer. Also return the lengths of the
+        buffer for divided tensors and of the buffer for whole tensors.
         """
         ends, begins = [0, 0], []
         for size, divided in zip(sizes, self._divided, strict=True):

@@ -3,10 +3,10 @@ a message that names these ranks, and ends.
 
 A thread in each rank detects the failure:
 1. The threads of all ranks run a heartbeat: a small all-reduce on the CPU, every two seconds. The
-   heartbeat fails if a process has died, and times out if a process hangs. A thread also watches
-   the last vote, an all-reduce in each step (stop_signals.py). The vote often fails earlier. Votes
-   alone are not enough: if the step is captured in a CUDA graph, a rank may wait for its GPU before
-   it starts the next vote.
+   heartbeat fails if a process has died, and times out if a process hangs. The threads also watch
+   the latest vote. A vote is an all-reduce in each step (stop_signals.py), and often fails earlier
+   than the heartbeat. Votes alone are not enough: if the step is captured in a CUDA graph, a rank may wait
+   for its GPU before it starts the next vote.
 2. The first thread that sees a failure sets the key `alarm` in torchrun's store. All threads watch
    this key.
 3. Each thread sets a key of its own in the store, and waits a few seconds for the keys of all
@@ -46,11 +46,11 @@ class LostRankError(ThdpackError):
 
 
 class Watch:
-    """Detector of lost ranks. Each rank has one."""
+    """Detector of lost ranks. Each rank has one detector."""
 
     def __init__(self, store: Any, group: Any, rank: int, world_size: int) -> None:
         """Args:
-        store: key-value store of all ranks. Each start of the job needs a new store.
+        store: key-value store of all ranks. If the job starts again, it needs a new store.
         group: gloo process group of all ranks, for the heartbeat only.
         """
         self._store, self._rank, self._world_size = store, rank, world_size
@@ -131,7 +131,7 @@ class Watch:
         while not self._heart.stopped:
             ended = self._ended.wait(_EVERY_SECONDS)
             if not self._heart.beat(stop=ended):
-                return not ended  # no collective follows that a lost rank could break
+                return not ended  # after the end, a lost rank can break no collective
             if self._main_waits.is_set() or _broke(self._vote) or self._store.check(["alarm"]):
                 return True
             if ended:
@@ -165,8 +165,8 @@ class Heartbeat:
         self.stopped = False
 
     def beat(self, *, stop: bool) -> bool:
-        """Start a heartbeat if the previous one has ended and is two seconds old. Return False if
-        the previous one has failed.
+        """Start a heartbeat if the previous heartbeat has ended, and began two seconds ago or more.
+        Return False if the previous heartbeat has failed.
 
         Args:
             stop: True if this rank is ready to stop. If all ranks are ready, this heartbeat is the

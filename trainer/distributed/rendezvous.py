@@ -1,5 +1,5 @@
-"""Rendezvous: the ranks of one start of a job agree on a random prefix for their keys in torchrun's
-store.
+"""Rendezvous: whenever a job starts or restarts, its ranks agree on a random prefix for their keys
+in torchrun's store.
 
 Ranks need the prefix because the store may hold keys of an earlier start. torchrun's count of
 restarts cannot be the prefix, because this count differs between nodes.

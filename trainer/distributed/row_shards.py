@@ -19,8 +19,8 @@ all_gather: Final = getattr(dist, "all_gather_single", None) or dist.all_gather_
 reduce_scatter: Final = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 SMALLEST: Final = 1 << 16
-"""Minimum number of elements of a tensor that is divided. Each divided tensor costs a collective in
-each step."""
+"""Minimum number of elements of a divided tensor. Smaller tensors are not divided, because each
+divided tensor costs a collective in each step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ class RowShards:
 
         Args:
             own: this rank's rows.
-            whole: a tensor of the shape of all rows.
+            whole: a tensor with the shape of all rows together.
         """
         if not self.divides(whole):
             return own

@@ -1,9 +1,9 @@
 """Process topology: ranks, devices, process groups.
 
 torchrun's environment variables tell each process its rank. Without torchrun the job has a single
-process, which does not use FSDP2, because FSDP2 costs a fifth of a step on one GPU. Collectives of
-training run on NCCL (gloo on CPUs). Checkpoints and the vote on stopping have gloo groups of their
-own, because they run at the same time as training.
+process. A single process does not use FSDP2, because FSDP2 costs a fifth of a step on one GPU.
+Collectives of training run on NCCL (gloo on CPUs). Checkpoints and the vote on stopping have gloo
+groups of their own, because they run at the same time as training.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Topology:
         return dist.new_subgroups_by_enumeration(ranks.tolist(), timeout=self.timeout)[0]
 
     def mesh(self) -> DeviceMesh:
-        """Return the mesh (replicate, shard), or (shard) if there is one replica. All ranks must
-        call this.
+        """Return the device mesh with the dimensions (replicate, shard), or only (shard) if there
+        is one replica. All ranks must call this.
         """
         if self.replicate == 1:
             return init_device_mesh(self.device.type, (self.world_size,), mesh_dim_names=("shard",))

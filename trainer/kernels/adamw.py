@@ -2,12 +2,12 @@
 in one launch and one pass over memory, which reads and writes 28 bytes per parameter.
 
 Times of the alternatives, for 650 M parameters on an H200:
-- torch's fused AdamW: 8.4 ms. This function requires gradients, parameters and moments of one
-  dtype. Therefore bf16 gradients are first copied to fp32, and masters are later copied to bf16.
+- torch's fused AdamW: 8.4 ms. Gradients, parameters and moments must have the same dtype for this
+  function. Therefore bf16 gradients are first copied to fp32, and masters are later copied to bf16.
 - Transformer Engine's FusedAdam with masters and a scale on the device: 8.8 ms.
 
 Source of the arithmetic: torch.optim.AdamW (Loshchilov & Hutter, 2019). The tests compare the
-kernel with torch's.
+kernel with torch's AdamW.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ class FusedAdamW:
         self._grads = torch.empty(0, dtype=torch.int64)
 
     def locate(self, grads: Sequence[Tensor]) -> None:
-        """Copy the addresses of the gradients to the device, if the addresses have changed. The
-        addresses must not change during the capture of a CUDA graph, which cannot contain the copy.
+        """Copy the addresses of the gradients to the device, if the addresses have changed. They
+        must not change during the capture of a CUDA graph, because a graph cannot contain the copy.
         """
         where = [grad.data_ptr() for grad in grads]
         if where != self._where:

@@ -2,10 +2,10 @@
 
 cuDNN's THD attention is optimized for long sequences. On a row of 16,384 tokens in sequences of
 350, cuDNN spends more than half of its time outside of its two main kernels: it zeroes gradients,
-converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth.
-docs/decisions/0006-speed.md has the figures.
+converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth. (O is the output, and dX is
+the gradient of X.) docs/decisions/0006-speed.md has the figures.
 
-Here the backward pass has two kernels: one for dQ, and one for dK and dV. These kernels rotate dQ
+Our backward pass has two kernels: one for dQ, and one for dK and dV. These kernels rotate dQ
 and dK back, and write dQ, dK and dV directly into the gradient of fused QKV. All sums are in a
 fixed order, so that the same input produces the same bits.
 
@@ -30,7 +30,7 @@ LOG2_E: Final = 1.4426950408889634
 
 
 BLOCK: Final = 64
-"""Number of tokens in the block that a program computes."""
+"""Number of tokens in the block of queries or keys that a program computes."""
 FORWARD_BLOCK: Final = 64
 BACKWARD_BLOCK: Final = 32
 """Number of tokens in each of the blocks that a program loops over. For head sizes of 16 to 64, the

@@ -6,11 +6,11 @@ Transformer Engine fuses only the tanh approximation, but ESM-2 is trained with 
 
 | | forward | backward |
 |---|---:|---:|
-| torch's kernels for exact GELU | 0.11 | 0.15, and 0.08 of cuBLAS for the gradient of the bias |
+| torch's kernels for exact GELU | 0.11 | 0.15, plus 0.08 for the bias gradient (by cuBLAS) |
 | memory traffic alone | 0.07 | 0.11 |
 
-Source of the normal distribution: formula 26.2.17 of Abramowitz & Stegun, 1964 (Hastings), accurate
-to 7.5e-8. A kernel with CUDA's erf instead takes a third longer than the memory traffic.
+Our kernels approximate the normal distribution to 7.5e-8. Source: formula 26.2.17 of Abramowitz &
+Stegun, 1964 (Hastings). A kernel with CUDA's erf takes a third longer than the memory traffic.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Triton kernels of addition to the residual stream and LayerNorm. The forward pass and the
 backward pass each read and write memory once.
 
-Without these kernels, for 16,384 × 1,280 in bf16 on an H200, Transformer Engine's LayerNorm takes
-62 µs, its backward pass 92 µs, and each of the two separate additions 25 µs. For comparison, one
-read and one write of the tensor take 35 µs.
+Times without these kernels, for a tensor of 16,384 × 1,280 in bf16 on an H200: Transformer Engine's
+LayerNorm takes 62 µs, its backward pass takes 92 µs, and each of two separate additions takes 25
+µs. For comparison, one read and one write of the tensor take 35 µs.
 
 Statistics and sums are fp32. Sums over tokens are in a fixed order.
 
@@ -159,7 +159,7 @@ class AddNorm(torch.autograd.Function):
         total, weight, means, inverses = ctx.saved_tensors
         tokens, size = total.shape
         block = triton.next_power_of_2(size)
-        # these formulas were the fastest that were measured
+        # of all measured formulas, these were the fastest
         programs, warps = (
             max(_PROGRAMS * 512 // block, _MULTIPROCESSORS),
             max(block // 1024, 1),
