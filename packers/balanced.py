@@ -30,8 +30,8 @@ from packers.baselines import pack_next_fit
 
 WINDOW_BUCKETS: Final = 512
 """Number of buckets that are filled together. On Swiss-Prot with 16,384 tokens per bucket, the
-spread of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for windows of 512
-buckets. See docs/decisions/0002-balanced-window-of-512.md."""
+spread (coefficient of variation) of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for
+windows of 512 buckets. See docs/decisions/0002-balanced-window-of-512.md."""
 
 RESERVE: Final = 512
 """Number of additional sequences from which step 3 chooses. With a smaller reserve, some gaps stay
@@ -128,7 +128,8 @@ class _Packing:
 
         All sequences without a bucket are left for a later call. The sequences that found no room
         are not a fair sample of all lengths. The sequences of the emptied buckets are a fair
-        sample. From both kinds together, the later call can pack buckets of about the usual cost.
+        sample. From both kinds of sequences together, the later call can pack buckets of about the
+        usual cost.
         """
         tokens = int(self.lengths[queue].sum())
         most = tokens // self.capacity
@@ -190,7 +191,7 @@ class _Packing:
     def _place(
         self, members: NDArray[np.int64], reserve: NDArray[np.int64], buckets: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pack members into new buckets. Close gaps with the reserve and with members left over.
+        """Pack members into new buckets. Close gaps with the reserve and with members without room.
 
         members, reserve: int64, indices into `lengths`
         Returns:

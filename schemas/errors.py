@@ -9,7 +9,7 @@ class ThdpackError(Exception):
     """Base of all errors that a user can cause and repair.
 
     The command line prints the message as one line, and exits with 1. Credentials are removed from
-    the message, also from quoted URLs and from quoted messages of stores.
+    the message, even from the URLs and the messages of stores that it quotes.
     """
 
     def __str__(self) -> str:
@@ -17,7 +17,7 @@ class ThdpackError(Exception):
 
 
 class InputError(ThdpackError):
-    """An input cannot be read. The printed form is `source:line: message`, as in compilers.
+    """An input cannot be read. The printed form is `source:line: message`, as for compiler errors.
 
     source: file or URL, as the user named it
     line: number of the line in the file, from 1; None if it is unknown

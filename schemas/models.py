@@ -69,13 +69,13 @@ MOST_EPOCHS: Final = 200
 UniRef50."""
 FEW_EPOCHS: Final = 20
 """Number of epochs that the warning proposes. By default, a run from published weights has at most
-this number."""
+this number of epochs."""
 
 
 def longest_of_our_attention(head_size: int) -> int:
     """Return the longest sequence length, in tokens, for which our attention kernel is used.
 
-    The length is for the backend te (Transformer Engine). Up to this length our kernel is faster
+    Only backend te (Transformer Engine) uses our kernel. Up to this length our kernel is faster
     than cuDNN's kernel. Longer sequences use cuDNN's kernel. benchmarks/training/attention.py
     measures both kernels.
     """

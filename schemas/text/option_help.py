@@ -31,8 +31,8 @@ def with_flowing_help(options: type[T]) -> type[T]:
     """Pass each field's docstring to tyro as one paragraph, so that tyro wraps its lines.
 
     Without this function, the help has the line breaks of the source. A help text or a placeholder
-    in a field's tyro settings takes precedence. A word that is no number raises InvalidOptionError
-    instead of tyro's error, and the help of an optional value shows no None.
+    in a field's tyro settings takes precedence. If the value of a numeric option is not a number,
+    tyro raises InvalidOptionError. The help of an optional value does not show None.
     """
     import docstring_parser  # a dependency of tyro; imported here, for the command line only
     import tyro
@@ -57,8 +57,8 @@ def with_flowing_help(options: type[T]) -> type[T]:
 
 
 def _with_plain_value(hint: Any, field: Field[Any]) -> Any:
-    """Return a field's type with settings for tyro: numbers have plain errors, and the placeholder
-    of an optional value is that of its type."""
+    """Return a field's type with settings for tyro: plain errors for numbers, and for an optional
+    value the same placeholder as for a required value."""
     import tyro
 
     kind, *settings = get_args(hint) if get_origin(hint) is Annotated else (hint,)
@@ -109,7 +109,7 @@ def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[li
 def refuse_foreign_options(
     words: Sequence[str], others: Mapping[str, str], *, takes_files: bool
 ) -> None:
-    """Refuse options that other programs have under another name, and settings without hyphens.
+    """Refuse options of other programs that have another name here, and settings without hyphens.
 
     Args:
         words: command line after the subcommand or the preset.
@@ -117,8 +117,8 @@ def refuse_foreign_options(
         takes_files: True if a word without hyphens may name a file. In this case, a word
             `name=value` is allowed.
     Raises:
-        InvalidOptionError: there is such an option, a word `name=value`, an option with one hyphen,
-            or a first word without hyphens where no file is expected.
+        InvalidOptionError: `words` contains an option of another program, a word `name=value`, an
+            option with one hyphen, or a first word without hyphens where no file is expected.
     """
     if not takes_files and words and re.match(r"[^-=]+$", words[0]):
         raise InvalidOptionError(f"{words[0]}: write an option before it: --data {words[0]}")
@@ -139,8 +139,8 @@ def refuse_foreign_options(
 def _advice(name: str, others: Mapping[str, str]) -> str:
     """Return advice for an option of another program, without its hyphens; "" if there is none.
 
-    Only the last part of a name such as `dataset.micro-batch-size` is in `others`. In
-    `adamw-kwargs.lr`, it is the first part.
+    Of a name with dots, one part is in `others`: the last part of `dataset.micro-batch-size`, for
+    example, but the first part of `adamw-kwargs.lr`.
     """
     first, *_, last = name.split(".") if "." in name else (name, name)
     group = others.get(f"--{first}", "") if _GROUP.match(first) else ""
@@ -156,7 +156,8 @@ def suggest_choices(words: Sequence[str], *sections: type[Any]) -> None:
         words: command line after the subcommand or the preset.
         sections: classes of the options.
     Raises:
-        InvalidOptionError: there is such a value. The message has the values that contain it.
+        InvalidOptionError: a value is a part of an allowed value. The message lists the allowed
+            values that contain the given value.
     """
     hints = {name: hint for each in sections for name, hint in get_type_hints(each).items()}
     for word, following in zip(words, [*words[1:], ""], strict=False):
