@@ -24,7 +24,7 @@ class Packer(Protocol):
 
 
 class _Packers(Mapping[str, Packer]):
-    """Packers by name. A packer is imported at its first use, because few commands need it."""
+    """Packers by name. A packer is imported at its first use, because few commands need one."""
 
     def __init__(self, functions: dict[str, str]) -> None:
         self._functions = functions

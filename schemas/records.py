@@ -73,7 +73,7 @@ def records_schema() -> pa.Schema:
             pa.field("bucket", pa.int32()),
             pa.field("status", words, nullable=False),
             pa.field("duplicate_of", pa.int64()),
-            # Values that the header states. A value that it does not state is null.
+            # Values that the header states. Values that the header does not state are null.
             pa.field("accession", pa.string()),
             pa.field("name", pa.string()),
             pa.field("taxid", pa.int32()),

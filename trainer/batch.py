@@ -144,8 +144,8 @@ def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
 
 
 def _ranks_that_work(micro_batches: float, topology: Topology) -> str:
-    """Return advice such as "use 1, 2 or 4 ranks, or ", with the possible numbers of ranks that are
-    closest to the present number; "" if no number of ranks works.
+    """Return advice such as "use 1, 2 or 4 ranks, or "; "" if no number of ranks works. The numbers
+    are the possible numbers of ranks that are closest to the present number.
 
     Args:
         micro_batches: number of micro-batches in a step, over all ranks.

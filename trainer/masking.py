@@ -1,4 +1,4 @@
-"""Masking, computed on the device. A hash decides for each token whether and how it is masked. The
+"""Masking, computed on the device. A hash decides for each token whether and how to mask it. The
 inputs of the hash are the seed, the epoch, the bucket's position, and the token's offset in the
 bucket.
 

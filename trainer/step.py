@@ -172,7 +172,7 @@ class Step:
         gradients = self._optimizer.gradients
         gradients.reduce()
         square = gradients.square().double().reshape(1)
-        # Besides this all-reduce, a step has only those of gradients and of delayed scaling.
+        # A step has no other all-reduces, except for gradients and for delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(

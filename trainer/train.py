@@ -122,7 +122,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
 
 
 def dry_run(options: TrainOptions, topology: Topology) -> None:
-    """Check a run, and print what it would print at its start. Nothing is trained or written.
+    """Check a run, and print the lines that begin its output. Nothing is trained or written.
 
     Raises:
         ValueError, ThdpackError: see `train`.
@@ -175,7 +175,7 @@ def _exported(run: TrainingRun) -> str:
 
 
 def train_step(run: TrainingRun, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
-    """Launch one optimizer step without waiting for the device, and count it (see `Step`)."""
+    """Launch one optimizer step without waiting for the device, and count the step (see `Step`)."""
     results = run.step_once(rows, rate)
     run.step += 1
     return results

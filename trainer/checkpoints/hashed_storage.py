@@ -109,8 +109,8 @@ class CheckedReader(FileSystemReader):
         """Read the metadata.
 
         Raises:
-            CheckpointError: the metadata cannot be read, or refers to a class or function that our
-                checkpoints do not contain, or to a file outside of the folder.
+            CheckpointError: the metadata cannot be read, names a file outside of the folder, or
+                refers to a class or function that our checkpoints do not contain.
         """
         path = Path(self.path) / _METADATA
         try:

@@ -3,7 +3,7 @@
 The file names its holder: the process of rank 0. The holder's heartbeat sets the file's
 modification time every 10 seconds. A new run that finds a lock checks whether the holder is alive:
 
-| holder | it is alive if |
+| holder | the holder is alive if |
 |---|---|
 | on this machine | its process is alive |
 | on another machine | its heartbeat continues |

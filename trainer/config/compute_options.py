@@ -55,8 +55,8 @@ class ComputeOptions:
     with a micro-batch of one bucket."""
     replicate: int = 1
     """Number of replicas of the parameters (HSDP). Each replica is sharded over
-    neighbouring ranks, such as those of one node. The world size divided by --replicate is the
-    number of these ranks. 1: one replica, sharded over all ranks (FSDP)."""
+    neighbouring ranks, such as those of one node. The number of ranks in a replica is the world
+    size divided by --replicate. 1: one replica, sharded over all ranks (FSDP)."""
     context_parallel: int = 1
     """Number of neighbouring ranks that share each bucket, for sequences too long for one GPU. Each
     rank holds a slice of the tokens, and computes attention for some of the heads."""

@@ -41,7 +41,7 @@ class DataOptions:
     tokens_per_step: int = 2_097_152
     """Number of tokens in the global batch, over all ranks. The number is rounded so that each rank
     gets the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The
-    default is reduced on a CPU, and where a step would be more than a tenth of an epoch."""
+    default is smaller on a CPU, and if a step would be more than a tenth of an epoch."""
     tokens_given: tyro.conf.Suppress[bool] = True
     """True if the user chose --tokens-per-step. If False, a new run may use a smaller batch, and a
     resumed run keeps its own batch."""
@@ -98,8 +98,8 @@ class OptimizerOptions:
     """AdamW and the learning rate."""
 
     steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = 500_000
-    """Number of optimizer steps in the run. The default is reduced where it would be more than 100
-    epochs of the dataset, or 20 with --init-from. A resumed run keeps its number of steps,
+    """Number of optimizer steps in the run. The default is smaller if it would be more than 100
+    epochs of the dataset (20 epochs with --init-from). A resumed run keeps its number of steps,
     unless this option is given. A larger number continues the run, even a finished run. The
     learning rate then follows the schedule of the larger number."""
     steps_given: tyro.conf.Suppress[bool] = True

@@ -42,7 +42,7 @@ PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
 
 
 def model_words(model: ModelOptions) -> str:
-    """Return a model as the command line names it: its preset, or the flags of its shape."""
+    """Return the words that choose a model on the command line: a preset, or flags of the shape."""
     for name, (_, options) in PRESETS.items():
         if replace(options.model, gelu=model.gelu) == model:
             return name

@@ -151,8 +151,8 @@ class Watch:
 
 
 class Heartbeat:
-    """A series of all-reduces of all ranks. Each all-reduce also tells the ranks whether it is the
-    last.
+    """A series of all-reduces of all ranks. The result of each all-reduce tells the ranks whether
+    another one follows.
 
     stopped: True after the last heartbeat.
     """

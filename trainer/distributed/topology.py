@@ -31,8 +31,8 @@ from trainer.distributed.rendezvous import this_start
 from trainer.distributed.row_shards import RowShards
 
 _NCCL_GRACE: Final = timedelta(minutes=1)
-"""Difference between NCCL's timeout and the timeout of the watch (lost_ranks.py). The watch's
-timeout must end first, because NCCL ends a process without naming the lost rank.
+"""Difference between NCCL's timeout and the timeout of the watch (lost_ranks.py). NCCL's timeout
+must be longer, because NCCL ends a process without naming the lost rank.
 """
 
 

@@ -184,8 +184,9 @@ class FusedAdamW:
         self._grads = torch.empty(0, dtype=torch.int64)
 
     def locate(self, grads: Sequence[Tensor]) -> None:
-        """Copy the addresses of the gradients to the device, if the addresses have changed. They
-        must not change during the capture of a CUDA graph, because a graph cannot contain the copy.
+        """Copy the addresses of the gradients to the device, if the addresses have changed. A
+        CUDA graph cannot contain this copy. Therefore call this before the capture. During the
+        capture, the addresses must not change.
         """
         where = [grad.data_ptr() for grad in grads]
         if where != self._where:

@@ -10,8 +10,8 @@ import triton.language as tl
 
 @triton.jit
 def _columns(half: tl.constexpr, padded: tl.constexpr):
-    """Return the column indices of a head, with each half padded to a power of two, and a mask of
-    the columns that are not padding.
+    """Return the column indices of a head, and a mask of the columns that are not padding. Each
+    half of the head is padded to a power of two.
     """
     c = tl.arange(0, 2 * padded)
     if half == padded:

@@ -1,4 +1,4 @@
-"""Import and export of Hugging Face's EsmForMaskedLM. Needs neither transformers nor a network.
+"""Import and export of Hugging Face's EsmForMaskedLM, without transformers and without a network.
 
 `export` writes a folder that plain transformers (5.17 and newer) loads, without remote code. `load`
 reads only safetensors files, because they cannot execute code.

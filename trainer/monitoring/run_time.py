@@ -11,7 +11,7 @@ from schemas.text.phrases import about, plural
 
 _ENOUGH_SECONDS: Final = 10.0
 """Seconds of training after which the time is estimated. A GPU is at most three rows behind the
-host (see `feed.py`). The time for three rows is short compared with these seconds."""
+host (see `feed.py`). The time of three rows is short compared with this time."""
 _HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
 """If a run takes longer than an hour on a CPU, or a day on a GPU, a shorter run is proposed."""
@@ -61,8 +61,8 @@ class RunTime:
 def estimate(step: int, steps: int, seconds: float, *, warmup: int, long: float) -> str:
     """Return a sentence about the time of the steps after `step`, each of which takes `seconds`.
 
-    If the steps take more than `long` seconds in total, the sentence proposes a shorter run, with a
-    shorter warm-up if the warm-up is more than a tenth of that run.
+    If the steps take more than `long` seconds in total, the sentence proposes a shorter run. If the
+    warm-up is more than a tenth of that run, the sentence also proposes a shorter warm-up.
     """
     left = (steps - step) * seconds
     each = f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"

@@ -43,7 +43,7 @@ class Shown(Protocol):
 
 
 class StepProgress:
-    """Iterator over the rows of a feed. It reports the progress of slow steps."""
+    """Iterator over the rows of a feed. The iterator reports the progress of slow steps."""
 
     def __init__(
         self,
