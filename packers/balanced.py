@@ -14,7 +14,7 @@ sequences. Its gap is the number of its free tokens. A sequence without a bucket
    smallest possible number of buckets. These buckets are then equally full and equally expensive.
 
 No sequence waits long, and every bucket is a fair sample of lengths. Packing takes about 0.25 µs
-per sequence on one core. Shuffle a stream that is sorted by length before packing it.
+per sequence on one core. If a stream is sorted by length, shuffle it before packing.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class _Packing:
     def _place(
         self, members: NDArray[np.int64], reserve: NDArray[np.int64], buckets: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pack members into new buckets. Close gaps with the reserve and with members without room.
+        """Pack members into new buckets. Close gaps with the reserve and the unplaced members.
 
         members, reserve: int64, indices into `lengths`
         Returns:

@@ -50,7 +50,7 @@ def close_gaps(
     cost: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> None:
-    """Add or exchange candidates to close each bucket's gap and keep its Σ length² near the mean.
+    """Add or exchange candidates, to close gaps and to keep Σ length² of each bucket near the mean.
 
     Args:
         members: int64[M], indices that were passed to `place`.

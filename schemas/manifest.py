@@ -242,4 +242,4 @@ def _sizes(manifest: Manifest) -> Iterator[str]:
 
 
 MOST_BUCKETS = (1 << 62) // MOST_TOKENS
-"""Maximum number of buckets in a split. The number of their tokens then fits into int64."""
+"""Maximum number of buckets in a split. The number of the split's tokens then fits into int64."""

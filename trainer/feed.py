@@ -104,7 +104,7 @@ class RowCopier:
         self._row: Row | None = None
 
     def wait(self) -> None:
-        """Wait until the stage that the next row will overwrite has been copied to the device."""
+        """Wait until the device has received the row whose stage the next row will overwrite."""
         if self._stages:
             self._stages[self._turn].wait()
 

@@ -6,8 +6,9 @@ A bucket therefore has the same mask on any rank and with any world size or back
 mask in each epoch. Masking launches about twenty small kernels per micro-batch.
 
 Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014). schemas/splitmix.py implements
-the same hash in numpy. torch supports little uint64 arithmetic, but int64 addition and
-multiplication wrap in the same way. Only right shifts differ. Therefore `_shift` shifts logically.
+the same hash in numpy. torch supports little uint64 arithmetic. Therefore this module computes in
+int64. Addition and multiplication produce the same bits in int64 and uint64, but right shifts do
+not. Therefore `_shift` shifts logically.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ class Masker:
 
 
 def mix(x: Tensor) -> Tensor:
-    """Return SplitMix64's next output for each state, int64[...]. The bits equal those of uint64
-    arithmetic.
+    """Return SplitMix64's next output for each state, int64[...]. The bits are the same as in
+    uint64 arithmetic.
     """
     x = x + _GAMMA
     x = (x ^ _shift(x, 30)) * _FIRST

@@ -130,8 +130,8 @@ class Optimizer:
     def step(
         self, rate: Tensor, *, loss_sum: Tensor, count: Tensor, gradient_square: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Apply the gradients of a summed loss, divided by the count and clipped. Skip the step if
-        the loss or the gradient norm is not finite.
+        """Divide the gradients of a summed loss by the count, clip them, and apply them. Skip the
+        step if the loss or the gradient norm is not finite.
 
         Args:
             rate: learning rate, float64[] on the device.

@@ -1,6 +1,6 @@
-"""Options that may change when a run resumes.
+"""Rules for options that a user changes when a run resumes.
 
-| changed option | at a resume |
+| changed option | effect |
 |---|---|
 | the model, --gelu, --init-from, --seed, --mask-probability | error: this needs a new run |
 | --tokens-per-step, --buckets-per-step | error: this needs a new run |

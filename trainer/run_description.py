@@ -1,4 +1,4 @@
-"""One sentence that describes a run when it starts."""
+"""Messages that describe a run before its first step."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class StartingPoint:
 
 
 def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> StartingPoint:
-    """Check the options and the files of a run, and choose what the user left open.
+    """Check the options and the files of a run, and choose the options that the user left open.
 
     A dry run does not create the run's folder. If the folder exists, a dry run locks it.
 

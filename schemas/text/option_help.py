@@ -137,10 +137,10 @@ def refuse_foreign_options(
 
 
 def _advice(name: str, others: Mapping[str, str]) -> str:
-    """Return advice for an option of another program, without its hyphens; "" if there is none.
+    """Return advice for an option of another program; "" if there is none.
 
-    Of a name with dots, one part is in `others`: the last part of `dataset.micro-batch-size`, for
-    example, but the first part of `adamw-kwargs.lr`.
+    `name` has no leading hyphens. Of a name with dots, one part is in `others`: for example, the
+    last part of `dataset.micro-batch-size`, but the first part of `adamw-kwargs.lr`.
     """
     first, *_, last = name.split(".") if "." in name else (name, name)
     group = others.get(f"--{first}", "") if _GROUP.match(first) else ""
@@ -176,8 +176,8 @@ def suggest_choices(words: Sequence[str], *sections: type[Any]) -> None:
 def own_errors(*sections: type[Any]) -> Iterator[None]:
     """Inside this context, `__post_init__` of these classes raises InvalidOptionError.
 
-    Without this function, `__post_init__` would raise ValueError. tyro would print the name of a
-    class or field, which users do not know, before the message.
+    Without this function, `__post_init__` would raise ValueError. Then tyro would print the name of
+    a class or field, which users do not know, before the message.
     """
     checks = [(section, vars(section).get("__post_init__")) for section in sections]
     for section, check in checks:

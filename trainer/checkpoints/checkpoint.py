@@ -67,7 +67,7 @@ class Checkpoints:
 
     def set_aside_after(self, step: int) -> None:
         """Move checkpoints of steps after `step` into a separate folder. The run resumes from
-        `step`, and will write checkpoints of the same names.
+        `step`, and will write checkpoints with the same names.
         """
         if self._topology.is_main:
             later = [name for name in names(self._folder) if int(name[5:]) > step]

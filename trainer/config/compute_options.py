@@ -42,7 +42,7 @@ class ComputeOptions:
     layers."""
     cuda_graph: CudaGraph = "auto"
     """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches.
-    auto: on if a capture is possible; otherwise the first line of output has the reason. on: end
+    auto: on if a capture is possible; otherwise the first line of output gives the reason. on: end
     with an error if a capture is impossible."""
     compile: bool = False
     """Compile layers with torch.compile. For backend torch only: the layers of backend te already

@@ -49,9 +49,9 @@ class DataOptions:
     """Number of buckets in the global batch. 0: computed from --tokens-per-step. A resumed run
     keeps its batch, on any number of ranks."""
     buckets_per_micro_batch: AutoInt = AUTO
-    """Number of buckets in a micro-batch. The rank merges them into one THD row (sequences packed
-    one after the other). The gradients of a step's micro-batches are summed. auto: 1 on a CPU; on a
-    GPU, a number that fits into memory, divides the rank's buckets and makes the step faster."""
+    """Number of buckets in a micro-batch. A micro-batch is one THD row (sequences packed one after
+    the other). The gradients of a step's micro-batches are summed. auto: 1 on a CPU; on a GPU, a
+    number that fits into memory, divides the rank's buckets and makes the step faster."""
     seed: int = 0
     """Seed of the initial weights, the order of the data and the masks."""
     mask_probability: float = 0.15
@@ -60,7 +60,7 @@ class DataOptions:
     cache_dir: str = ""
     """Folder on a local disk, to cache shards of a remote dataset. Default:
     $XDG_CACHE_HOME/thdpack, usually ~/.cache/thdpack, which may be on a network file system. A
-    dataset in a local path is cached only if this option is given."""
+    dataset at a local path is cached only if this option is given."""
     cache_bytes: ByteSize = 32 << 30
     """Maximum total size of the shards in --cache-dir, in bytes or for example 20G."""
     prefetch: int = 4
@@ -109,7 +109,7 @@ class OptimizerOptions:
     """Peak learning rate."""
     schedule: Schedule = "linear"
     """Learning rate after the warm-up. linear, cosine: linear or cosine decay. wsd (warmup, stable,
-    decay): the peak, then linear decay in the last --decay-fraction of the run."""
+    decay): first the peak, then linear decay in the last --decay-fraction of the run."""
     warmup_steps: AutoInt = AUTO
     """Number of steps in which the learning rate rises linearly from 0 to its peak. auto: 2,000,
     but at most a tenth of --steps. A resumed run keeps its warm-up."""

@@ -86,12 +86,12 @@ class Gradients:
 class ReplicatedGradients(Gradients):
     """Gradients of parameters that every rank holds whole. All ranks must call `reduce`.
 
-    The sums are fp32 and lie in two buffers, so that a step has at most two collectives:
+    The sums are fp32 and are stored in two buffers, so that a step has at most two collectives:
 
-    | gradients | collective |
+    | tensors | collective |
     |---|---|
-    | of tensors that `shards` divides | reduce-scatter: each rank gets the sums of its rows |
-    | of the other tensors | all-reduce |
+    | tensors that `shards` divides | reduce-scatter: each rank gets the sums of its rows |
+    | other tensors | all-reduce |
 
     Row r of the first buffer holds those rows of all divided tensors that belong to rank r.
     """

@@ -131,7 +131,7 @@ class Watch:
         while not self._heart.stopped:
             ended = self._ended.wait(_EVERY_SECONDS)
             if not self._heart.beat(stop=ended):
-                return not ended  # after the end, a lost rank can break no collective
+                return not ended  # after the last collective, a lost rank does no harm
             if self._main_waits.is_set() or _broke(self._vote) or self._store.check(["alarm"]):
                 return True
             if ended:

@@ -28,7 +28,7 @@ a network file system.
 
 
 def this_start(store: Any, rank: int, world_size: int, *, timeout: timedelta) -> Any:
-    """Return a view of the store under the prefix of this start of the job.
+    """Agree on a prefix. Return a view of the store that holds only keys with this prefix.
 
     Args:
         timeout: maximum time to wait for the other ranks; at least JOIN_MINUTES.

@@ -1,8 +1,8 @@
-"""Triton kernels of bias and GELU. The forward pass and the backward pass each read and write
-memory once. The backward pass also sums the gradient of the bias.
+"""Triton kernels that add a bias and compute GELU. The forward pass and the backward pass each read
+and write memory once. The backward pass also sums the gradient of the bias.
 
 Transformer Engine fuses only the tanh approximation, but ESM-2 is trained with the exact GELU
-(Hendrycks & Gimpel, 2016). Times for 16,384 × 5,120 in bf16 on an H200, in ms:
+(Hendrycks & Gimpel, 2016). Times for a tensor of 16,384 × 5,120 in bf16 on an H200, in ms:
 
 | | forward | backward |
 |---|---:|---:|
@@ -10,7 +10,8 @@ Transformer Engine fuses only the tanh approximation, but ESM-2 is trained with 
 | memory traffic alone | 0.07 | 0.11 |
 
 Our kernels approximate the normal distribution to 7.5e-8. Source: formula 26.2.17 of Abramowitz &
-Stegun, 1964 (Hastings). A kernel with CUDA's erf takes a third longer than the memory traffic.
+Stegun, 1964 (Hastings). A kernel with CUDA's erf takes a third longer than the memory
+traffic alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Triton kernels of addition to the residual stream and LayerNorm. The forward pass and the
+"""Triton kernels that add to the residual stream and compute LayerNorm. The forward pass and the
 backward pass each read and write memory once.
 
 Times without these kernels, for a tensor of 16,384 × 1,280 in bf16 on an H200: Transformer Engine's

@@ -97,7 +97,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
         )
     wrong = list(_wrong_keys(config))
     if config.get("model_type") != REQUIRED["model_type"]:
-        del wrong[1:]  # report only the type, because all keys of another type may differ
+        del wrong[1:]  # report only the type: a model of another type has other keys
     if wrong:
         raise InputError(f"config.json has {'; and '.join(wrong)}", source=source)
     try:

@@ -49,9 +49,9 @@ def autocast(
 def backward_in_autocast(options: ComputeOptions) -> bool:
     """Return whether the backward pass must run inside `autocast` too.
 
-    Transformer Engine recomputes each layer inside an autocast of its own. The exit of an outermost
-    autocast advances the histories of delayed scaling. Without an outer autocast, the histories
-    would advance once per layer instead of once per micro-batch.
+    Transformer Engine recomputes each layer inside an autocast of its own. When an outermost
+    autocast ends, it advances the histories of delayed scaling. Without an outer autocast, the
+    histories would advance once per layer instead of once per micro-batch.
     """
     return is_low(options.precision) and options.recompute != "none"
 
