@@ -163,7 +163,8 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
 def _check_columns(options: PreprocessOptions, sources: Sequence[Source]) -> None:
     """Check the columns of the tables on this machine's disks, before any task runs.
 
-    Tables in stores are checked only by map tasks, because each would cost several requests.
+    Tables in stores are checked only by map tasks, because each check here would cost several
+    requests.
 
     Raises:
         InputError: a table cannot be read, or lacks a column.

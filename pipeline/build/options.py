@@ -33,8 +33,8 @@ class DatasetOptions(SequenceLimits):
 
     capacity: int = 16_384
     """Tokens per bucket, <cls> and <eos> included. A bucket is one row of a training step. 16384
-    suits one GPU and a model of 650M parameters. Use a larger number for a smaller model,
-    and a smaller number if GPU memory is short."""
+    suits one GPU and a model of 650M parameters. Use a larger number for a smaller model, and a
+    smaller number if GPU memory is short."""
     max_seq_len: int = 1_024
     """Maximum length of a sequence in tokens, <cls> and <eos> included. ESM-2 was trained with
     1024."""
@@ -54,8 +54,8 @@ class DatasetOptions(SequenceLimits):
     `report`. Default: keep all."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
-    drops each record that equals an earlier record after --long truncate has cropped both. `none`
-    keeps all records."""
+    drops each record that has the same residues as an earlier record after --long truncate has
+    cropped both records. `none` keeps all records."""
     valid_fraction: float = 0.01
     """Share of records that go to the valid split. The choice depends on the hash of a record's
     first max-seq-len - 2 residues. Therefore the order of inputs does not matter, and records that
@@ -153,9 +153,9 @@ class PreprocessOptions(DatasetOptions, _Places):
     """
 
     executor: ExecutorName = "processes"
-    """Place where tasks run: processes of this machine, or a Ray cluster (needs the
-    extra `ray`). The dataset has the same bytes in both cases. For Slurm and other schedulers, see
-    `thdpack plan-tasks`."""
+    """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
+    The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack
+    plan-tasks`."""
     ray_address: Optional[str] = None  # noqa: UP045
     """Ray cluster to use: `auto`, or the address of a head node, such as head:6379. Default: start
     a cluster on this machine for the build."""

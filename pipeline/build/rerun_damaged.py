@@ -27,9 +27,9 @@ def mended(
     wrote the file, then retry `work`.
 
     Args:
-        run_again: function that reruns the task of a given name. The task's marker has been
-            removed before. The function may do nothing if `work` itself runs all tasks that have
-            no marker.
+        run_again: function that reruns the task of a given name. The task's marker is removed
+            before the call. The function may do nothing if `work` itself runs all tasks without a
+            marker.
         folder: folder of the work files.
     Raises:
         DamagedSpillError: `work` found a damaged file in every attempt.

@@ -78,8 +78,8 @@ def _unmeasured(gpu: str) -> str:
     longest = PEAK_TB_S[MEASURED] / PEAK_TB_S[gpu]
     return (
         f"tokens/s and times below are those of {MEASURED}s, because no {gpu} was measured. As a "
-        f"rough guide, a step of an {gpu} SXM takes 1 to {longest:.2f} times as long: by peak "
-        f"figures, it computes as fast, and its memory has {PEAK_TB_S[gpu]} instead of "
+        f"rough guide, a step on an {gpu} SXM takes 1 to {longest:.2f} times as long: its peak "
+        f"compute is the same, but its peak memory bandwidth is {PEAK_TB_S[gpu]} TB/s instead of "
         f"{PEAK_TB_S[MEASURED]} TB/s"
     )
 

@@ -107,8 +107,8 @@ class RunTaskOptions:
     stage: Optional[Literal["map", "reduce"]] = None  # noqa: UP045 (see options.py)
     """Stage of the task. All map tasks must finish before the first reduce task starts."""
     array_size: Optional[int] = None  # noqa: UP045
-    """Run the tasks index, index + array-size, index + 2 × array-size, … of the stage. With this
-    option, an array job may have fewer elements than the stage has tasks."""
+    """Number of elements of the array job, which may be less than the number of tasks. The command
+    runs the tasks index, index + array-size, index + 2 × array-size, … of the stage."""
     plan: Optional[str] = None  # noqa: UP045
     """Digest of the plan, which plan-tasks printed. The command fails if the dataset now has
     another plan."""
@@ -287,6 +287,6 @@ class PlanOptions:
     tokens: int = 0
     """Number of tokens of the whole run. 0: 500,000 steps, as in the published ESM-2 runs, but at
     most 100 epochs of the dataset. `thdpack train` without --steps does the same. With --init-from,
-    it trains at most 20 epochs."""
+    `thdpack train` trains at most 20 epochs."""
     log_json: bool = False
     """Print JSON instead of text."""

@@ -37,8 +37,8 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     mean.
 
     Args:
-        fates: number of residues for each reason why they are in no bucket. If it is None, the
-            lines with these reasons are omitted.
+        fates: number of residues in no bucket, for each reason. With None, the lines with these
+            reasons are omitted.
     """
     by_status = manifest.records_by_status
     left_out = ", ".join(

@@ -102,7 +102,7 @@ class ProcessExecutor:
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
     ) -> None:
-        """See `Executor.run`; `on_bytes` is called several times a second."""
+        """See `Executor.run`. This method calls `on_bytes` several times a second."""
         with interrupts_deferred():
             try:
                 pending: dict[Future[Any], int] = {

@@ -1,9 +1,8 @@
 """Run tasks on a Ray cluster: an existing cluster, or a cluster that the build starts and ends.
 
-Ray runs a task again when its worker or node dies. This is safe, because a task
-writes the same bytes every time. Tasks read and write files directly, so Ray transfers only tasks
-and results, a few KB each. Ray takes 3 to 5 seconds to start. On a single machine, use
-processes instead.
+Ray runs a task again when its worker or node dies. This is safe, because a task writes the same
+bytes every time. Tasks read and write files directly, so Ray transfers only tasks and results, a
+few KB each. Ray takes 3 to 5 seconds to start. On a single machine, use processes instead.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class RayExecutor:
         Args:
             out: the dataset's folder, which every node must see.
             address: address of a cluster. None starts a cluster on this machine.
-            workers: number of tasks that run at once. None means one task per core.
+            workers: maximum number of tasks that run at once. None means one task per core.
         Raises:
             BuildError: Ray is not installed, or no cluster answers at the address.
         """

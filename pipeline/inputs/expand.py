@@ -24,7 +24,7 @@ from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
 _LISTING: Final = 600 << 20
-"""The deadline of a listing is the deadline of a read of this many bytes. It is long enough to list
+"""A listing has the same deadline as a read of this many bytes. The deadline is long enough to list
 millions of objects."""
 Named = tuple[str, dict[str, Any] | None]
 """Pair of an input's path or URL, and the input's entry in a store's listing (None without one)."""
@@ -127,7 +127,7 @@ def _is_inside(out: Path, text: str) -> bool:
 
 
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
-    """Expand a URL into objects, each with its entry in a listing, which saves a later request."""
+    """Expand a URL into objects, each with its entry in a listing. The entry saves a request."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     fs, path = file_system(text)
@@ -173,7 +173,7 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
     """
     protocol, _, rest = text.rstrip("/").partition("://")
     host, slash, inside = rest.partition("/")
-    # start of fsspec's names that stands for the host: a store's bucket, or an empty string
+    # the start of fsspec's names that stands for the host: a store's bucket, or an empty string
     before = path.removesuffix(f"/{inside}") if slash else path
     urls = {
         f"{protocol}://{host}{name.removeprefix(before)}"

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Find and tokenize the records of FASTA text in one pass.
 
-The table `letter_classes` of `pipeline.inputs.residues` holds the rules for letters. That module is
-far slower. It parses records whose id or lines have bytes that are not ASCII, or white space other
-than spaces and line ends.
+The table `letter_classes` of `pipeline.inputs.residues` holds the rules for letters. The functions
+of that module are far slower. They parse only records whose id or lines have bytes that are not
+ASCII, or white space other than spaces and line ends.
 """
 
 from pipeline.inputs.residues import Letter
@@ -14,7 +14,7 @@ cdef enum:
     _ODD_RECORD
     _BINARY_BYTE
     # Token ids are below this power of two, and values of `Letter` are not. The bitwise or of
-    # several classes is therefore below it only if none of the classes is a `Letter`.
+    # several classes is therefore below 64 only if none of the classes is a `Letter`.
     _CLASSES = 64
 
 DONE = _DONE

@@ -30,11 +30,11 @@ from schemas.text.redact import without_credentials
 TASK_BYTES: Final = 128 << 20
 """Approximate number of input bytes that one map task of a large job reads."""
 FEWEST_TASKS: Final = 32
-"""Minimum number of tasks of a job. A small job has fewer, each with a quarter of TASK_BYTES. Small
-tasks leave fewer cores idle at the end."""
+"""Minimum number of map tasks of a job. A job of less than 1 GiB has fewer tasks, of a quarter of
+TASK_BYTES each. With many small tasks, fewer cores are idle at the end of a job."""
 PIECE_BYTES: Final = 16 << 20
-"""Size in bytes of a piece, a part of an input that is hashed separately. Several tasks can
-therefore hash one input. The content hash in the manifest depends on this size."""
+"""Size in bytes of a piece. Each piece of an input is hashed separately, so that several tasks can
+hash one input. The content hash in the manifest depends on this size."""
 
 _UNTAGGED: Final = "-unmarked-"
 """Part of the fingerprint of a web input whose server sends neither an ETag nor a time. A random
@@ -49,7 +49,7 @@ def find_sources(
     allowed: Allowed = ANYTHING,
     ignore: Sequence[str] = (),
 ) -> tuple[list[Source], list[Skipped]]:
-    """Return the inputs in the order of the command line, and those of a folder in byte order.
+    """Return the inputs in the order of the command line, with files of a folder in byte order.
 
     Args:
         inputs: arguments of the command line.
@@ -60,8 +60,8 @@ def find_sources(
     Returns:
         Sources, and the skipped files of input folders and globs.
     Raises:
-        InputError: no file matches, or an input is named twice, cannot be read, or looks like
-            nucleotides or an alignment; or a pattern matches no file.
+        InputError: no file matches an input, or a pattern of `ignore`. Or an input is named twice,
+            cannot be read, or looks like nucleotides or an alignment.
     """
     named: list[Named] = []
     in_folders: set[str] = set()
@@ -112,9 +112,8 @@ def find_sources(
 def relative_names(urls: list[str]) -> dict[str, str]:
     """Return the name of each input: its path below the folder that contains all inputs.
 
-    Inputs with different protocols have separate folders, and names that begin with the protocol.
-
-    The name of standard input is `-`.
+    If the inputs have different protocols, each protocol has its own such folder, and names begin
+    with the protocol. The name of standard input is `-`.
     """
     groups: dict[str, list[str]] = {}
     for url in urls:
@@ -229,7 +228,7 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
 
 
 def unchanged(source: Source) -> bool:
-    """Whether a source is unchanged.
+    """Whether a source is unchanged since it was found.
 
     Inodes are not compared, because each machine may see a different inode of the same file.
 
@@ -267,7 +266,7 @@ def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
 
 
 def every_range(sources: Sequence[Source]) -> list[tuple[int, int, int]]:
-    """Return ranges that cover all sources: tuples of the source's index, begin and end."""
+    """Return ranges that cover all sources, as tuples of a source's index, begin and end."""
     size = task_bytes(sources)
     return [
         (i, begin, end)

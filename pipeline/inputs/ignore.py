@@ -16,9 +16,10 @@ from schemas.errors import InputError
 class IgnoredFiles:
     """Files that the user leaves out.
 
-    A pattern is compared with the last parts of a path below the input folder: `*.dna.fa` with file
-    names, `old/*.fa` with the last folder and the file name. A pattern that matches a folder leaves
-    out all files below it. A pattern that begins with a slash is compared with the whole path.
+    A pattern is compared with the end of each path below the input folder: `*.dna.fa` with the file
+    name, `old/*.fa` with the last folder and the file name. A pattern that begins with a slash is
+    compared with the whole path. A pattern that matches a folder leaves out all files in the folder
+    and its sub-folders.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -28,13 +29,13 @@ class IgnoredFiles:
     def kept(
         self, text: str, found: list[Named], skipped: list[Skipped]
     ) -> tuple[list[Named], list[Skipped]]:
-        """Return the files to read, and the skipped files with those that a pattern leaves out.
+        """Return the files to read, and all skipped files, also those that a pattern leaves out.
 
         Args:
             text: input as the user named it. If this is a file, it is never left out.
             found: files of this input.
-            skipped: files of this input that are skipped for other reasons. A pattern may match
-                only these.
+            skipped: files of this input that are skipped for other reasons. A pattern that matches
+                only such files is used, too, and causes no error.
         Raises:
             InputError: no file remains.
         """
@@ -91,7 +92,7 @@ def found_in(text: str, found: Sequence[Named]) -> bool:
 
 
 def with_ignore(error: InputError, url: str, *, found: bool) -> InputError:
-    """Add to an error about a file's content that --ignore leaves out this file.
+    """Add a hint to an error about a file's content: how to leave out the file with --ignore.
 
     Args:
         found: whether the file was found in a folder or by a glob.

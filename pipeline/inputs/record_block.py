@@ -19,11 +19,11 @@ class RecordBlock:
     The arrays are views of buffers that the next block reuses.
 
     tokens:  uint8[T], residues of all records, no specials; record i is tokens[ends[i-1]:ends[i]]
-    ends:    int64[R]
+    ends:    int64[R], index after each record's last token
     ids:     uint8[…], UTF-8 of all ids; id i is ids[id_ends[i-1]:id_ends[i]]
-    id_ends: int64[R]
-    descriptions:     uint8[…], rest of each header, after the id and blanks; cut like `ids`
-    description_ends: int64[R]
+    id_ends: int64[R], index after each id's last byte
+    descriptions:     uint8[…], rest of each header, after the id and blanks
+    description_ends: int64[R], index after each description's last byte
     offset:  int64[R], byte of the decompressed input at which the record starts; in tables and
         SeqIO formats, the number of the record
     unknown: int64[R], number of letters that became <unk>
@@ -75,7 +75,7 @@ def block_of_texts(
     """Return a RecordBlock of texts.
 
     Args:
-        first_number: number of the first record in its file.
+        first_number: position of the first record in its file, counted from 0.
         descriptions: rest of each header; by default, all are empty.
     """
     classes = letter_classes(vocabulary)

@@ -18,13 +18,13 @@ from schemas.vocabulary import ESM2, Vocabulary
 
 
 class Letter(IntEnum):
-    """Class of a byte that has no token id. All token ids are smaller."""
+    """Class of a byte that has no token id. All token ids are below these values."""
 
     NEWLINE = 64
     BLANK = 65
     """A space: skipped anywhere in a line."""
     UNKNOWN = 66
-    """Becomes <unk>."""
+    """Any other ASCII character: becomes <unk>."""
     STAR = 67
     """`*`: dropped at the end of a record, <unk> anywhere else."""
     SPACE = 68
@@ -36,7 +36,10 @@ class Letter(IntEnum):
 
 
 def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
-    """Return uint8[256]: each byte's token id, or its `Letter`. Both cases have the same id."""
+    """Return uint8[256]: each byte's token id, or its `Letter`.
+
+    Upper-case and lower-case letters have the same token id.
+    """
     classes = np.full(256, Letter.UNKNOWN, dtype=np.uint8)
     classes[: ord(" ")] = Letter.BINARY
     classes[127] = Letter.BINARY
@@ -62,7 +65,7 @@ _BINARY: Final = re.compile("[" + re.escape(_bytes_of(Letter.BINARY)) + "]")
 
 
 def residues_of(lines: str, *, comments: bool) -> str:
-    """Return the residues in the lines of a record, without line ends and one trailing `*`.
+    """Return the residues in the lines of a record. Line ends and one trailing `*` are removed.
 
     White space of any kind is removed at the end of a line. Spaces are removed anywhere.
 

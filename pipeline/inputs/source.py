@@ -17,7 +17,7 @@ class Source:
     bytes: size in bytes of the file as stored, before decompression.
     format: a key of FORMATS.
     fingerprint: text that changes when the file changes. It is made without reading the file.
-    piece: PIECE_BYTES of the process that planned the build, the size of a hashed piece in bytes.
+    piece: number of bytes in each hashed piece, which is PIECE_BYTES when the build is planned.
     found: whether the file was found in a folder or by a glob, so that --ignore can leave it out.
     """
 

@@ -28,8 +28,8 @@ micro-batch may use the share ROOM."""
 def buckets_of_step(published: float, *, unit: int, limit: float) -> int:
     """Return the number of buckets in a step: the published batch, or fewer for a small dataset.
 
-    The smaller batch is 1, 2, 4, 8, … units, because a power of two can be divided evenly among
-    other numbers of ranks, too.
+    The smaller batch is 1, 2, 4, 8, … units. If it is at least two units, twice as many ranks can
+    also divide it evenly.
 
     Args:
         published: batch of the published run, in buckets.
@@ -56,7 +56,9 @@ class DefaultSteps:
 def default_steps(
     preset: int, *, epoch: int, batch: int, most_epochs: int = MOST_DEFAULT_EPOCHS
 ) -> DefaultSteps:
-    """Choose the number of steps: the preset's, but at most `most_epochs` (at least one step).
+    """Choose the number of steps: the preset's, or fewer if that would exceed `most_epochs`.
+
+    The number is at least 1.
 
     Args:
         preset: number of steps of the preset.

@@ -11,8 +11,8 @@ GPU_GIB: Final = {"H200": 139.8, "H100": 79.2}
 MEASURED: Final = "H200"
 """Kind of GPU on which times were measured. Plans use its times for all kinds."""
 PEAK_TB_S: Final = {"H200": 4.8, "H100": 3.35}
-"""Peak memory bandwidth of a GPU of each kind in the SXM form, in TB/s, by NVIDIA's data sheets.
-The peak of compute is the same for both kinds."""
+"""Peak memory bandwidth of an SXM GPU of each kind, in TB/s, from NVIDIA's data sheets. Peak
+compute is the same for both kinds."""
 _GPUS_PER_NODE: Final = 8
 _INSTEAD: Final = (
     "For a CPU or another GPU, run `thdpack train` with --dry-run, which checks the run. After its "

@@ -2,8 +2,8 @@
 
 1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
 2. For each size, list combinations of micro-batch, recomputation, sharding and replication. Their
-   batch must be within 15 % of the published batch. For a small dataset, it must be within 15 % of
-   the smaller batch that the trainer chooses.
+   batch must be within 15 % of the published batch. For a small dataset, the trainer chooses a
+   smaller batch, and theirs must be within 15 % of that batch.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
 5. Prefer combinations with one copy of the parameters for each node. They have the least traffic
@@ -37,8 +37,8 @@ _RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
 BATCH_TOLERANCE: Final = 0.15
 """Largest difference between a batch and the wanted batch, as a share of the wanted batch."""
 WORTH_NO_FLAGS: Final = 1.03
-"""A faster setting replaces the trainer's own choice only if the ratio of speeds is larger than
-this, because the trainer's own choice needs no flags."""
+"""A faster setting is preferred to the trainer's own choice only if the ratio of their speeds is
+above this, because the trainer's own choice needs no flags."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ class Candidate:
 
     @property
     def tokens_per_second(self) -> float:
-        """Estimated real tokens per second, over all GPUs."""
+        """Estimated tokens per second, without padding, over all GPUs."""
         return self.setting.step_tokens / seconds(self.setting)
 
     @property

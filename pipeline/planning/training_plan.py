@@ -34,7 +34,7 @@ class TrainingPlan:
 
     tokens:       number of tokens of the whole run
     steps:        number of steps of the whole run
-    why_steps:    why the run has this number of steps; "" if the user chose the number of tokens
+    why_steps:    reason for the number of steps; "" if the user chose the number of tokens
     epoch_tokens: number of tokens of one epoch
     candidates:   settings in order, beginning with the best
     """

@@ -58,7 +58,10 @@ class ReaderSpeed:
 
 
 def bench_reader(reader: ShardReader, seconds: float, started: float) -> ReaderSpeed:
-    """Measure for `seconds`. `started` is time.perf_counter() before the dataset was opened."""
+    """Read buckets for a number of seconds, and return the measured speed.
+
+    `started` is the value of time.perf_counter() before the dataset was opened.
+    """
     bucket = next(reader)
     first = time.perf_counter() - started
     buffer = np.empty_like(bucket.input_ids)

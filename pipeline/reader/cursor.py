@@ -96,7 +96,9 @@ class GlobalCursor(Iterator[Bucket]):
         stop: Callable[[], None],
         block: int,
     ) -> None:
-        """Start at position 0. As `__init__`, it would lend its docstring to the readers.
+        """Start at position 0.
+
+        This method is not named `__init__`, because readers would then show its docstring.
 
         Args:
             digest: digest of all inputs that determine the order, except the seed.
@@ -125,7 +127,7 @@ class GlobalCursor(Iterator[Bucket]):
         try:
             bucket = next(self._buckets)
         except BaseException:
-            # a generator that raised cannot continue, so make a new one at the same position
+            # a generator that raised an error cannot continue: make a new one at the same position
             self._buckets = self._from_here()
             raise
         self._delivered += 1
@@ -163,7 +165,7 @@ class GlobalCursor(Iterator[Bucket]):
             delivered = self._delivered
             try:
                 batch = merge([next(self) for _ in range(buckets)])
-            except BaseException:  # buckets of an unfinished batch were not delivered
+            except BaseException:  # no bucket of an unfinished batch counts as delivered
                 self._delivered = delivered
                 self._buckets = self._from_here()
                 raise

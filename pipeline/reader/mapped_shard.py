@@ -66,7 +66,7 @@ class MappedShard:
 
         Args:
             release: function that is called once, when the reader no longer needs the shard.
-            check_buckets: True to check the buckets, too. False is for a shard whose buckets were
+            check_buckets: True to check the buckets, too. Pass False if the shard's buckets were
                 checked before.
         Raises:
             DamagedShardError: the file is missing, differs from the manifest, or has buckets that

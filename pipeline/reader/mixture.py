@@ -46,8 +46,8 @@ class Mixture(ReaderOptions, GlobalCursor):
             above 0 and need not sum to 1. The weight 0.1 means exactly a tenth, not the nearest
             float. For a third, give Fraction(1, 3) or "1/3".
         split: split to read, train or valid.
-        changes: a pair (position, weights) for each change of weights. The weights of the datasets
-            hold from this position on. Positions are ascending.
+        changes: a pair (position, weights) for each change of weights, in the order of positions.
+            From this position on, these weights of all datasets apply.
         seed: seed of the order, the same on every rank.
         rank: rank of this process, as in torch.distributed.
         world_size: number of ranks.
@@ -144,7 +144,7 @@ def _take(
 def _next_use(splits: Sequence[SplitReader], shares: Sequence[int]) -> Iterator[str]:
     """Yield hashes of all datasets' shards in the order of their next use.
 
-    A smaller share of a dataset delays the use of its shards. Later changes of the weights are
+    The smaller a dataset's share, the later its shards are used. Later changes of the weights are
     ignored, because the cache needs only an estimate.
     """
     ahead = [

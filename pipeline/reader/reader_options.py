@@ -20,15 +20,16 @@ class ReaderOptions:
     seed: int = 0
     """Seed of the order. It must be the same on every rank."""
     rank: int = 0
-    """Rank, as in torch.distributed. Rank r of W ranks reads positions r, r + W, r + 2 W …"""
+    """Rank of this process, as in torch.distributed."""
     world_size: int = 1
     """Number of ranks."""
     context_parallel: int = 1
-    """Number of consecutive ranks that get the same buckets. These ranks form a group. If groups
-    have several ranks, the group with number r of W = world_size / context_parallel groups reads
-    positions r, r + W, r + 2 W …"""
+    """Number of consecutive ranks that form a group and get the same buckets. By default, each rank
+    is a group. The number of groups is G = world_size / context_parallel. Group g reads the
+    positions g, g + G, g + 2 G …, counted from 0."""
     buckets_per_step: int = 0
-    """Number of buckets in one optimizer step, over all ranks: a multiple of W. 0 means W."""
+    """Number of buckets in one optimizer step, over all ranks: a multiple of the number of groups.
+    0 means one bucket for each group."""
     cache_dir: str | Path | None = None
     """Folder on a local disk for shards of remote datasets, shared by all processes of the node.
     None means $XDG_CACHE_HOME/thdpack. A dataset in a local path is cached only if cache_dir is
@@ -53,7 +54,7 @@ class ReaderOptions:
         """Return the error for a cache that cannot hold the shards in use and prefetched.
 
         Args:
-            source: what is read, with a verb, such as "s3://bucket/dataset needs".
+            source: subject and verb of the message, such as "s3://bucket/dataset needs".
             needed: number of bytes that the cache must hold.
         """
         return ValueError(

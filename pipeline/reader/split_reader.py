@@ -94,7 +94,7 @@ class SplitReader:
         )
 
     def join_mixture(self, shape: BucketShape, next_use: NextUse) -> None:
-        """Return buckets of a mixture's shape, and let the cache evict in the mixture's order.
+        """From now on, return buckets of a mixture's shape, and evict shards in its order.
 
         Args:
             shape: shape that fits the buckets of all datasets of the mixture.
@@ -108,7 +108,7 @@ class SplitReader:
         return (digest for _, digest in self.uses())
 
     def after_fork(self) -> None:
-        """Replace locks that another thread may have held. Then buckets can be read by number."""
+        """Replace locks that another thread may have held. Only reads by number need them."""
         self._numbered_lock, self._count = threading.Lock(), threading.Lock()
 
     @property
@@ -158,7 +158,7 @@ class SplitReader:
                 shards.tolist(), rows.tolist(), labels[in_window].tolist(), strict=True
             ):
                 found = open_shards.get(shard)
-                if found is None:  # no `except KeyError`: tracebacks of damage would begin with it
+                if found is None:  # `except KeyError` would add a KeyError to later tracebacks
                     found = open_shards[shard] = self._loader.get(shard)
                 yield found.bucket(row, label)
             done = in_window.stop

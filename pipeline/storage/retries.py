@@ -30,7 +30,8 @@ FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE."""
 LONGEST_PAUSE: Final = 30.0
 STALL_SECONDS: Final = 60.0
-"""Time in seconds after which a request fails if the store sends nothing."""
+"""Time in seconds after which a read fails if the store sends nothing. Other requests fail after
+this time plus the time that their bytes take at the speed SLOWEST."""
 SLOWEST: Final = 1 << 20
 """Speed in bytes per second from which deadlines are computed. A slower transfer may time out."""
 

@@ -2,6 +2,7 @@
 
 Each file holds the xxh3_128 of its content. msgspec decodes the content into a type, and rejects
 content that does not match the type.
+
 A reader ignores a file that is damaged, of another version or written by another program. File
 names in the content cannot point outside the dataset's own folders.
 """

@@ -33,7 +33,10 @@ _NAMED: Final = 10
 
 
 class _MapStageNote(msgspec.Struct):
-    """Content of the work file that is written after the map stage, and names the plan's build."""
+    """Content of the work file that names the plan's build, written after the map stage.
+
+    build: digest of inputs, options and version; see `build_digest`
+    """
 
     build: BuildName
 
@@ -50,7 +53,7 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
     name, work = f"plan-{listed.digest}.json", listed.work
     note = read_signed(work.content(name), _MapStageNote)
     if note is not None:
-        with suppress(BuildError):  # if the saved sum is damaged or gone, add it up again
+        with suppress(BuildError):  # if the saved sum is damaged or missing, compute it again
             return load_map_outcome(work, listed.job(note.build).mapped)
     maps, hashes = listed.maps, listed.hashes
     tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]

@@ -65,7 +65,7 @@ class LocalDestination:
     @property
     def version_at_start(self) -> None:
         """None, because a commit to a local folder does not compare versions of the manifest. A
-        build that replaces the dataset removes older task lists, so they cannot commit later."""
+        build that replaces the dataset removes older task lists, so that nobody commits them."""
 
     def resume(self, version_at_start: str | None) -> None:
         pass
@@ -133,7 +133,7 @@ class LocalDestination:
         """
         try:
             fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-            # False if another build has removed the lock file since this build opened it
+            # this is False if another build has removed the lock file since this build opened it
             locked = os.path.samestat(os.fstat(descriptor), os.stat(self._work / "lock"))
         except (BlockingIOError, FileNotFoundError):
             locked = False
@@ -219,7 +219,8 @@ def warn_not_removed(error: Exception) -> None:
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
     """Save standard input to a file if it is one of the inputs. Return the file's path, or None.
 
-    The file is needed because tasks read it twice, and because a rerun compares its content.
+    The file is needed, because tasks read standard input twice, and a rerun compares its content
+    with the content of the earlier run.
     """
     if "-" not in options.inputs:
         return None

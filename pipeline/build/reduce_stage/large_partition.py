@@ -54,7 +54,7 @@ class SeenSequences:
     def add(
         self, hashes: NDArray[np.void], ordinals: NDArray[np.int64], begin: NDArray[np.int64]
     ) -> None:
-        """Add each sequence that has not been added before.
+        """Add sequences. The caller must not add a sequence twice.
 
         Args:
             hashes: HASH[N], hashes of the sequences.
@@ -76,17 +76,25 @@ class SeenSequences:
         return np.where(self._hash[at] == _as_bytes(hashes), at, -1)
 
     def ordinals(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ordinal of each sequence's first record, int64[N], for indices of `find`."""
+        """Return the ordinal of the first record of each sequence, int64[N].
+
+        Args:
+            index: int64[N], indices that `find` returned.
+        """
         return self._ordinal[index]
 
     def begins(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of each sequence's first residue, int64[N], for indices of `find`."""
+        """Return the index of each sequence's first residue in the token array, int64[N].
+
+        Args:
+            index: int64[N], indices that `find` returned.
+        """
         return self._begin[index]
 
 
 def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
-    """Return hashes as byte strings, which numpy compares fast and sorts in the order of
-    digests."""
+    """Return hashes as byte strings. numpy compares byte strings fast, and their order is the order
+    of the digests."""
     return np.ascontiguousarray(hashes).view("S16")
 
 

@@ -27,7 +27,7 @@ class RecordRows:
     source:       int32[N], index into the inputs
     hash:         HASH[N]
     status:       int8[N], index into `Status`
-    duplicate_of: int64[N], -1 for none
+    duplicate_of: int64[N], ordinal of the kept record that a duplicate repeats, -1 for none
     split:        int8[N], index into SPLITS, -1 for none
     shard:        int32[N], index into `shard_names`, -1 for none
     bucket:       int32[N], row in the shard, -1 for none

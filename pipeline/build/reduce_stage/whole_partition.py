@@ -30,7 +30,7 @@ from schemas.records import STATUS_CODES
 class Partition:
     """Records whose sequences are packed together.
 
-    rows:           a row for each kept record, with status and split; perhaps rows of other records
+    rows:           a row for each kept record, with status and split; may include other records
     tokens:         uint8[T], residue tokens
     begin:          int64[len(rows)], index of each row's first residue in `tokens`
     counts:         int64[statuses], number of records of each status

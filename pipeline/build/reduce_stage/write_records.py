@@ -61,8 +61,8 @@ def write_records(
 def records_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
     """Return a writer of columns of records/.
 
-    Texts and dictionaries are compressed with lz4. zstd for all columns would save 10 % and take
-    three times as long. Hashes do not compress.
+    Texts and dictionaries are compressed with lz4. Compression of all columns with zstd would save
+    10 % of the size, but take three times as long. Hashes cannot be compressed.
     """
     return pq.ParquetWriter(
         file,

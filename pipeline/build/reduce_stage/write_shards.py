@@ -64,7 +64,7 @@ def write_split(
 
     Args:
         tokens: uint8[T], residue tokens that `sequences.begin` points into.
-        final: True to place all sequences, even in buckets that are not full.
+        final: True to pack all sequences, even if some buckets are then not full.
         out: the dataset's folder.
         finisher: object that syncs or uploads the shards in the background.
     Raises:

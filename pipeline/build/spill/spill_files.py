@@ -20,7 +20,7 @@ Layouts:
 
 Steps of writing a grouped spill:
 
-1. Write it by block, to a temporary file on the local disk.
+1. Write the spill by block, to a temporary file on the local disk.
 2. For each partition, collect the frames of all blocks, and join them if they are small. Append the
    result to a second temporary file.
 3. Write the extents of all partitions, then copy the second file.

@@ -23,8 +23,8 @@ from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
-"""Approximate bytes of shards in one task. Checking them takes some hundredths of a second, which
-is much longer than the start of a task."""
+"""Approximate bytes of shards in one task. Checking this many bytes takes some hundredths of a
+second, which is much longer than the start of a task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",

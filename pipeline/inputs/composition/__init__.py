@@ -1,5 +1,5 @@
 """Recognise nucleotides and alignments, which parse as protein FASTA but make useless datasets.
 
-`first_letters.py` judges the first text of a FASTA file while a build is planned. `block_tokens.py`
-judges places of the blocks that map tasks read, of any format. `verdict.py` has the rules.
+`first_letters.py` judges the beginning of a FASTA file while a build is planned. `block_tokens.py`
+judges samples of the records that map tasks read, in any format. `verdict.py` has the rules.
 """

@@ -1,7 +1,8 @@
-"""Judge the tokens at some places of the blocks of records that tasks read.
+"""Judge samples of the tokens in each block of records that a task reads.
 
-The plan of a build looks only at the beginning of FASTA files. Tasks look at _PLACES places of each
-block, to find nucleotides or an alignment in other formats, or later in a file.
+While a build is planned, only the beginnings of FASTA files are judged. Nucleotides or an alignment
+may also be in files of other formats, or later in a FASTA file. Tasks therefore look at up to
+_PLACES places in each block.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PLACES: Final = 16
 _LOOK_TOKENS: Final = 1 << 9
 """Number of tokens that are examined first at each place."""
 _LATER_TOKENS: Final = 1 << 18
-"""Number of tokens to judge if a place looks odd. So many nucleotides in a row are no accident."""
+"""Number of tokens to judge if a place looks odd: too many to look like nucleotides by chance."""
 _ANNOTATED: Final = frozenset({"genbank", "embl"})
 """Formats whose records are genomes with annotated genes."""
 _GIVE_PROTEINS: Final = (
@@ -96,7 +97,8 @@ def other_tokens(
 def _odd_places(block: RecordBlock) -> list[int]:
     """Return up to _PLACES records, spread over a block, whose tokens may not be proteins.
 
-    At least _LATER_TOKENS tokens follow the beginning of each record, or the record is the first.
+    The block has at least _LATER_TOKENS tokens from the beginning of each of these records on. Only
+    the block's first record may have fewer.
     """
     total = int(block.ends[-1])
     if total == 0:
@@ -118,7 +120,7 @@ def _begin(block: RecordBlock, record: int) -> int:
 def _counts(tokens: NDArray[np.uint8]) -> tuple[dict[str, int], int]:
     """Return the number of times that each nucleotide's letter occurs, and the number of gaps.
 
-    Key `all` has the number of all letters. Gaps are not letters.
+    The value of key `all` is the number of all letters. Gaps are not letters.
     """
     times = np.bincount(tokens, minlength=len(ESM2))
     gaps = int(times[_GAP_TOKENS].sum())
@@ -150,11 +152,11 @@ def _judged(
 def _alignment(
     tokens: NDArray[np.uint8], ends: NDArray[np.int64], place: str
 ) -> OtherLetters | None:
-    """Judge whole records, of which record i ends at ends[i]."""
+    """Judge whole records. Record i ends at tokens[ends[i]]."""
     edges = np.concatenate([np.zeros(1, dtype=np.int64), ends])
     dots = np.concatenate([edges[:1], np.cumsum(tokens == ESM2.id("."))])
     if all(np.unique(np.diff(at)).size != 1 for at in (edges, edges - dots[edges])):
-        return None  # lengths differ, so this is no alignment, and the slow texts are not needed
+        return None  # lengths differ: not an alignment, so skip the slow conversion to text
     texts = [
         "".join(ESM2.tokens[token][:1] for token in tokens[start:end]).encode()
         for start, end in zip(edges[:-1], ends, strict=True)

@@ -1,8 +1,8 @@
 """Judge the first letters of a FASTA file, before a build starts.
 
-The plan of a build looks at the first few kilobytes of each input, which it reads anyway to detect
-the format. If these bytes look odd, it reads and judges up to SAMPLE_BYTES of text, because a
-single odd record is no reason to refuse an input.
+The first few kilobytes of each input are read to detect its format, and this module judges the same
+bytes. If they look odd, it reads and judges up to SAMPLE_BYTES of text, because a single odd record
+is no reason to refuse an input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from schemas.errors import InputError
 from schemas.vocabulary import GAPS
 
 LOOK_BYTES: Final = 1 << 12
-"""Number of bytes of each input that are examined first, too few to start a store's prefetch."""
+"""Number of bytes of each input to examine first. Such a small read of an object in a store starts
+no prefetch."""
 SAMPLE_BYTES: Final = 1 << 20
 """Number of bytes of text to read and judge if an input's first bytes look odd."""
 
@@ -108,7 +109,7 @@ def _sample(source: Source) -> tuple[bytes, bool]:
 
 
 def _counts(text: bytes) -> dict[str, int]:
-    """Return the number of times that each nucleotide's letter occurs; key `all` has the total."""
+    """Return how often each nucleotide's letter occurs. Key `all` has the number of all letters."""
     letters = _HEADER_OR_COMMENT.sub(b"", text).translate(None, _NOT_LETTERS).upper()
     counts = {chr(letter): letters.count(bytes([letter])) for letter in NUCLEOTIDES}
     return {**counts, "all": len(letters)}

@@ -10,14 +10,14 @@ from schemas.vocabulary import GAPS
 
 NUCLEOTIDES: Final = b"ACGTUN"
 CERTAIN: Final = 0.2
-"""Share of other letters than nucleotides above which letters are certainly those of proteins."""
+"""A text is certainly protein if the share of letters other than NUCLEOTIDES is above this."""
 TRANSLATE: Final = "Translate it first"
 _SHARE: Final = 0.95
 _ENOUGH_LETTERS: Final = 1_000
 _FEWEST_LETTERS: Final = 60
-"""Minimum number of letters to judge. Below _ENOUGH_LETTERS letters, all must be letters of
-nucleotides; otherwise, the share _SHARE. The chance that 60 residues of a protein are all letters
-of nucleotides is below 1e-30."""
+"""Minimum number of letters to judge. An input is refused only if all its letters are letters of
+nucleotides; with _ENOUGH_LETTERS letters or more, if the share _SHARE of them is. The chance that
+60 residues of a protein are all letters of nucleotides is below 1e-30."""
 _RARE: Final = 0.02
 _GAPS: Final = GAPS.encode()
 _RESIDUES_AND_GAPS: Final = bytes([*range(65, 91), *range(97, 123)]) + _GAPS + b"*"
@@ -26,7 +26,7 @@ _LOWER: Final = bytes(range(97, 123))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherLetters:
-    """The reason to refuse an input. An option can allow such an input.
+    """The reason to refuse an input, and the option that allows it.
 
     looks: description of the input, with counts as evidence
     expected: kind of input that thdpack expects
@@ -56,8 +56,8 @@ class OtherLetters:
 def nucleotides_in(counts: Mapping[str, int], whole: bool, place: str = "") -> OtherLetters | None:
     """Return a reason to refuse an input if nearly all letters are nucleotides.
 
-    At least three of A, C, G and T (or U) must also be common. Repeats such as poly-A are therefore
-    not refused. Instead, half of the letters may be N, as at the start of a chromosome.
+    Repeats such as poly-A are not refused. At least three of A, C, G and T (or U) must therefore be
+    common, or half of the letters must be N, as at the start of a chromosome.
     """
     letters = counts["all"]
     known = sum(counts[letter] for letter in NUCLEOTIDES.decode())
@@ -80,7 +80,7 @@ def nucleotides_in(counts: Mapping[str, int], whole: bool, place: str = "") -> O
 
 
 def alignment_of(rows: Sequence[bytes], place: str = "") -> OtherLetters | None:
-    """Return a reason to refuse if all records are equally long and half or more have gaps.
+    """Return a reason to refuse an input if all rows are equally long and half of them have gaps.
 
     In the A3M format, lower-case letters are insertions, which do not count in the length.
     """
@@ -88,7 +88,7 @@ def alignment_of(rows: Sequence[bytes], place: str = "") -> OtherLetters | None:
     if len(rows) < 2 or 2 * gapped < len(rows):
         return None
     others = sum(len(row.translate(None, _RESIDUES_AND_GAPS)) for row in rows)
-    if others > (1 - _SHARE) * sum(map(len, rows)):  # for example dates, which have hyphens
+    if others > (1 - _SHARE) * sum(map(len, rows)):  # not residues, for example dates with hyphens
         return None
     columns = {len(row) for row in rows}
     if len(columns) > 1:

@@ -18,7 +18,7 @@ MAX_RECORD_BYTES: Final = 128 << 20
 """Maximum length of a record in bytes. All proteins are far shorter. The limit stops a file
 without line ends from filling the memory."""
 _OVERLAP: Final = 64 << 10
-"""Number of bytes read at a time after a range, to find the end of the range's last record."""
+"""Number of bytes read at a time beyond a range, to find the end of the range's last record."""
 
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"

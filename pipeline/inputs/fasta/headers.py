@@ -24,12 +24,12 @@ def header_of(text: bytes | memoryview, at: int) -> bytes:
 def divided(header: bytes) -> tuple[bytes, bytes]:
     """Return the id, which is the first word of a header, and the description, which is the rest.
 
-    Blanks may precede the id. The description has no blanks at its begin and end.
+    Blanks before the id are skipped. The description has no blanks at its beginning or end.
     """
     title = header[1:].decode("utf-8", "surrogateescape").strip(ASCII_BLANKS)
     identifier, *rest = _ASCII_BLANK.split(title, maxsplit=1)
     description = "".join(rest).strip(ASCII_BLANKS)
-    if not description.strip():  # as Biopython, which removes white space at the header's end
+    if not description.strip():  # like Biopython, remove white space at the header's end
         identifier = identifier.rstrip()
     return (
         identifier.encode("utf-8", "surrogateescape"),
@@ -38,8 +38,8 @@ def divided(header: bytes) -> tuple[bytes, bytes]:
 
 
 def comments_as_ascii(body: bytes) -> bytes:
-    """Return a record's lines with `?` for each byte of a comment that is not ASCII.
+    """Return a record's lines. In comments, `?` replaces each byte that is not ASCII.
 
-    Comments may be in any encoding. The length stays the same.
+    Comments may be in any encoding. The length of the text stays the same.
     """
     return _COMMENT.sub(lambda comment: comment.group().translate(_AS_ASCII), body)

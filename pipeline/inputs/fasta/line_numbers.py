@@ -23,8 +23,8 @@ class FastaSyntaxError(Exception):
 def line_of(stream: BinaryIO, offset: int) -> int:
     """Return the number, from 1, of the line that holds byte `offset` of a stream.
 
-    If the stream is shorter, return the number of its last line. The stream must be at its start. A
-    lone carriage return also ends a line.
+    The stream must be positioned at its start. If it has fewer than `offset` bytes, return the
+    number of its last line. A lone carriage return also ends a line.
     """
     lines, seen, carry, block = 1, 0, b"", b""
     while seen < offset:

@@ -25,7 +25,7 @@ _BLOCK_RECORDS: Final = 1 << 17
 
 
 class FastaParser:
-    """Parser that yields blocks of records. Each block reuses the arrays of the block before."""
+    """Parser that yields blocks of records. Each block reuses the arrays of the previous block."""
 
     def __init__(
         self,

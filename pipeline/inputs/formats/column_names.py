@@ -8,8 +8,8 @@ from collections.abc import Sequence
 def column_named(wanted: str, names: Sequence[str]) -> str | None:
     """Return the column with this name.
 
-    If there is none, return the column whose name differs only in case or surrounding blanks. If
-    there is no such column, or more than one, return None.
+    If no column has exactly this name, compare names without case and surrounding blanks. Return
+    the matching column, or None if several columns match, or none.
     """
     if wanted in names:
         return wanted

@@ -33,10 +33,10 @@ _DELIMITER: Final = {"csv": ",", "tsv": "\t"}
 
 
 def read_csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
-    """Yield blocks of a CSV or TSV file.
+    """Yield blocks of a CSV or TSV file, each with a list of hashes.
 
-    The last block has no records. Its list has the xxh3_128 of each hashed piece of the file (see
-    `content_hash`).
+    The last block has no records. Its list has the xxh3_128 of each piece of the file (see
+    `content_hash`). The lists of other blocks are empty.
 
     Raises:
         InputError: a column is missing, or a line does not have the header's number of columns.

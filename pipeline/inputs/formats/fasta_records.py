@@ -18,14 +18,14 @@ from schemas.vocabulary import Vocabulary
 def read_fasta(
     source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]
 ) -> Blocks:
-    """Yield blocks of a FASTA source's byte range.
+    """Yield blocks of a FASTA source's byte range, each with a list of hashes.
 
-    The last block has no records. Its list has the xxh3_128 of each hashed piece of the range (see
-    `content_hash`); the lists of other blocks are empty.
+    The last block has no records. Its list has the xxh3_128 of each piece of the range (see
+    `content_hash`). The lists of other blocks are empty.
 
     Raises:
         FastaError: the text breaks a rule of the format.
-        InputError: the source is unreadable, or a damaged archive.
+        InputError: the source cannot be read, or is a damaged archive.
     """
     whole = is_whole(source, begin, end)
     with (

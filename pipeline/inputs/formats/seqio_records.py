@@ -21,10 +21,10 @@ _BLOCK_RESIDUES: Final = 16 << 20
 
 
 def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
-    """Yield blocks of a source in a format of Biopython's SeqIO: swiss, genbank or embl.
+    """Yield blocks of a swiss, genbank or embl file, each with a list of hashes.
 
-    The last block has no records. Its list has the xxh3_128 of each hashed piece of the file (see
-    `content_hash`).
+    The last block has no records. Its list has the xxh3_128 of each piece of the file (see
+    `content_hash`). The lists of other blocks are empty.
 
     Raises:
         InputError: Biopython refuses the text, or the last record is incomplete. The message names

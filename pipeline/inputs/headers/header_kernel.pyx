@@ -157,7 +157,8 @@ cdef void read_value(
 ) noexcept nogil:
     """Store the value d[at:stop] of the key d[key:key_end].
 
-    `before` is the number of bytes of all ids. It is added to positions in descriptions.
+    Spans are positions in all ids followed by all descriptions. `before`, the number of bytes of
+    all ids, is therefore added to positions in descriptions.
     """
     cdef int which = -1
     if h.family == _UNIPROT_FAMILY:

@@ -4,7 +4,7 @@ A shard is a file `HASH.arrow`. While a process fetches a shard, the file is nam
 Locks (flock) show which files are in use. The kernel releases the locks of a killed process. A
 process that fetches a shard holds an exclusive lock on the .part file. Each process that has mapped
 a shard holds a shared lock on the shard's file. Locked files are not evicted, because removing a
-mapped file would free no space. A .part file counts towards the limit with its complete size.
+mapped file would free no space. A .part file counts as much as the complete shard will.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def closing_on_error(descriptor: int) -> Iterator[None]:
 def default_cache_dir() -> Path:
     """Return the default folder of a cache.
 
-    It is $XDG_CACHE_HOME/thdpack, or ~/.cache/thdpack.
+    The folder is $XDG_CACHE_HOME/thdpack, or ~/.cache/thdpack if the variable is not set.
     """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thdpack"
 

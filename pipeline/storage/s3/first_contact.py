@@ -35,8 +35,8 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
     Paths, and URLs of other protocols, are not checked.
 
     Args:
-        reading: name of a file, whose first byte is read. With None, the folder is listed. Users
-            who may read may lack the right to list.
+        reading: name of a file, whose first byte is read. With None, the folder is listed, which
+            fails for users who have only the right to read.
     Raises:
         DatasetError: nothing answers, the bucket is missing, or the credentials are refused.
     """
