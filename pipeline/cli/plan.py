@@ -79,8 +79,8 @@ def _unmeasured(gpu: str) -> str:
     return (
         f"tokens/s and times below are those of {MEASURED}s, because no {gpu} was measured. As a "
         f"rough guide, a step on an {gpu} SXM takes 1 to {longest:.2f} times as long: its peak "
-        f"compute is the same, but its peak memory bandwidth is {PEAK_TB_S[gpu]} TB/s instead of "
-        f"{PEAK_TB_S[MEASURED]} TB/s"
+        f"compute is that of an {MEASURED}, but its peak memory bandwidth is {PEAK_TB_S[gpu]} "
+        f"instead of {PEAK_TB_S[MEASURED]} TB/s"
     )
 
 
@@ -126,8 +126,8 @@ def _alternatives(plan: TrainingPlan) -> Iterator[str]:
     rate = plan.best.tokens_per_second
     if plan.best.is_default and any(each.tokens_per_second > rate for each in plan.candidates):
         yield (
-            "the trainer chooses these settings by itself; another setting replaces them only if "
-            f"it is more than {WORTH_NO_FLAGS - 1:.0%} faster:"
+            "the trainer chooses the settings above by itself; this plan prefers another setting "
+            f"only if it is more than {WORTH_NO_FLAGS - 1:.0%} faster:"
         )
     for each in plan.candidates[1:]:
         gib = f"{each.gib:.0f}" if each.gib >= 9.5 else f"{each.gib:.1f}"

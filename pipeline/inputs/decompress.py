@@ -29,7 +29,7 @@ _MAGIC: Final[tuple[tuple[bytes, Compression], ...]] = (
     (b"BZh", "bzip2"),
 )
 _XZ_MEMORY: Final = 256 << 20
-"""Memory limit for xz, in bytes. Files of xz -9 need 65 MiB, but a malicious file could request 4 GiB."""
+"""Memory limit for xz, in bytes. Files of xz -9 need 65 MiB. Malicious files could need 4 GiB."""
 _ZSTD_WINDOW_LOG: Final = 27
 """Largest zstd window, as log2 of bytes: 128 MiB, the default limit of the zstd command."""
 _BGZF_START: Final = b"\x1f\x8b\x08\x04"
@@ -37,7 +37,7 @@ _BGZF_END: Final = bytes.fromhex("1f8b08040000000000ff0600424302001b000300000000
 """The empty block at the end of every bgz file (SAM specification, 4.1.2)."""
 _READ: Final = 1 << 16
 _UNSPECIFIC: Final = ("Invalid data stream", "Corrupt input data")
-"""Python's messages for bzip2 and xz, which are the same for every kind of damage."""
+"""Python's messages for damaged bzip2 and xz files. They do not name the kind of damage."""
 
 
 class DamagedArchiveError(Exception):

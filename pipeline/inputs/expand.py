@@ -127,7 +127,7 @@ def _is_inside(out: Path, text: str) -> bool:
 
 
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
-    """Expand a URL into objects, each with its entry in a listing. The entry saves a request."""
+    """Expand a URL into objects, each with its entry in a listing to save a later request."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     fs, path = file_system(text)

@@ -49,7 +49,7 @@ def find_sources(
     allowed: Allowed = ANYTHING,
     ignore: Sequence[str] = (),
 ) -> tuple[list[Source], list[Skipped]]:
-    """Return the inputs in the order of the command line, with files of a folder in byte order.
+    """Return the inputs in the order of the command line. Files of a folder are in byte order.
 
     Args:
         inputs: arguments of the command line.
@@ -60,8 +60,8 @@ def find_sources(
     Returns:
         Sources, and the skipped files of input folders and globs.
     Raises:
-        InputError: no file matches an input, or a pattern of `ignore`. Or an input is named twice,
-            cannot be read, or looks like nucleotides or an alignment.
+        InputError: an input is missing, is named twice, cannot be read, or looks like nucleotides
+            or an alignment; or a pattern of `ignore` matches no file.
     """
     named: list[Named] = []
     in_folders: set[str] = set()
@@ -112,8 +112,8 @@ def find_sources(
 def relative_names(urls: list[str]) -> dict[str, str]:
     """Return the name of each input: its path below the folder that contains all inputs.
 
-    If the inputs have different protocols, each protocol has its own such folder, and names begin
-    with the protocol. The name of standard input is `-`.
+    If the inputs have different protocols, a folder is determined for each protocol, and the names
+    begin with the protocol. The name of standard input is `-`.
     """
     groups: dict[str, list[str]] = {}
     for url in urls:

@@ -35,7 +35,7 @@ class IgnoredFiles:
             text: input as the user named it. If this is a file, it is never left out.
             found: files of this input.
             skipped: files of this input that are skipped for other reasons. A pattern that matches
-                only such files is used, too, and causes no error.
+                only such files counts as used, and causes no error.
         Raises:
             InputError: no file remains.
         """
@@ -92,7 +92,7 @@ def found_in(text: str, found: Sequence[Named]) -> bool:
 
 
 def with_ignore(error: InputError, url: str, *, found: bool) -> InputError:
-    """Add a hint to an error about a file's content: how to leave out the file with --ignore.
+    """Extend an error about a file's content by the --ignore option that leaves out this file.
 
     Args:
         found: whether the file was found in a folder or by a glob.

@@ -1,9 +1,10 @@
 """Search for settings of a training run that fit into a cluster's memory, and sort them by speed.
 
-1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
+1. List context-parallel sizes. A size divides the GPUs of a node, and is at most the number of the
+   model's heads. A bucket can be divided into this number of slices.
 2. For each size, list combinations of micro-batch, recomputation, sharding and replication. Their
-   batch must be within 15 % of the published batch. For a small dataset, the trainer chooses a
-   smaller batch, and theirs must be within 15 % of that batch.
+   batch must be within 15 % of the published batch or, for a small dataset, of the smaller batch
+   that the trainer chooses.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
 5. Prefer combinations with one copy of the parameters for each node. They have the least traffic
@@ -47,7 +48,7 @@ class Candidate:
 
     buckets:    number of buckets in a micro-batch
     replicate:  number of copies of the parameters, if `shard` is full
-    is_default: whether the trainer chooses the same --shard and --buckets-per-micro-batch by itself
+    is_default: whether the trainer chooses the same settings without flags
     """
 
     setting: Setting

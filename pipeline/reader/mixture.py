@@ -46,8 +46,8 @@ class Mixture(ReaderOptions, GlobalCursor):
             above 0 and need not sum to 1. The weight 0.1 means exactly a tenth, not the nearest
             float. For a third, give Fraction(1, 3) or "1/3".
         split: split to read, train or valid.
-        changes: a pair (position, weights) for each change of weights, in the order of positions.
-            From this position on, these weights of all datasets apply.
+        changes: a pair (position, weights) for each change of weights. Positions are ascending. The
+            weights, one for each dataset, apply from the position on.
         seed: seed of the order, the same on every rank.
         rank: rank of this process, as in torch.distributed.
         world_size: number of ranks.

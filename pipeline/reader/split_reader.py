@@ -108,7 +108,7 @@ class SplitReader:
         return (digest for _, digest in self.uses())
 
     def after_fork(self) -> None:
-        """Replace locks that another thread may have held. Only reads by number need them."""
+        """Replace locks that another thread may have held, for later reads by number."""
         self._numbered_lock, self._count = threading.Lock(), threading.Lock()
 
     @property

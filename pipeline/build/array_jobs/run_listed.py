@@ -46,7 +46,7 @@ def run_tasks(
     Raises:
         ThdpackError: a task failed.
         BuildError: the previous stage has not finished.
-        InputError: an input has changed since the tasks were planned.
+        InputError: an input of the tasks has changed since the tasks were planned.
     """
     with listed.destination.claim(shared=True):
         tasks = _chosen(listed, stage, index, every)
@@ -149,7 +149,7 @@ def _refuse_changed(source: Source) -> None:
     """Refuse an input that has changed since the tasks were planned.
 
     Raises:
-        InputError: the size, modification time or etag of the input differs.
+        InputError: the input is missing, or its size, times or etag differ.
     """
     if not unchanged(source):
         raise InputError(

@@ -219,8 +219,8 @@ def warn_not_removed(error: Exception) -> None:
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
     """Save standard input to a file if it is one of the inputs. Return the file's path, or None.
 
-    The file is needed, because tasks read standard input twice, and a rerun compares its content
-    with the content of the earlier run.
+    The file is needed because tasks read the input twice. A rerun also compares its content with
+    the content of the earlier run.
     """
     if "-" not in options.inputs:
         return None

@@ -1,4 +1,4 @@
-"""Count the residues that a build leaves out, in duplicates, other records, and cropped ends.
+"""Count the residues that a build leaves out: in duplicates, other records and cropped ends.
 
 A build adds these numbers up from the results of its tasks. For an existing dataset, the numbers
 are computed from two columns of records/.

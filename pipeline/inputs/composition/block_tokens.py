@@ -152,7 +152,7 @@ def _judged(
 def _alignment(
     tokens: NDArray[np.uint8], ends: NDArray[np.int64], place: str
 ) -> OtherLetters | None:
-    """Judge whole records. Record i ends at tokens[ends[i]]."""
+    """Judge whole records. ends[i] is the index after the last token of record i."""
     edges = np.concatenate([np.zeros(1, dtype=np.int64), ends])
     dots = np.concatenate([edges[:1], np.cumsum(tokens == ESM2.id("."))])
     if all(np.unique(np.diff(at)).size != 1 for at in (edges, edges - dots[edges])):

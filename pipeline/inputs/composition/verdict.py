@@ -15,9 +15,9 @@ TRANSLATE: Final = "Translate it first"
 _SHARE: Final = 0.95
 _ENOUGH_LETTERS: Final = 1_000
 _FEWEST_LETTERS: Final = 60
-"""Minimum number of letters to judge. An input is refused only if all its letters are letters of
-nucleotides; with _ENOUGH_LETTERS letters or more, if the share _SHARE of them is. The chance that
-60 residues of a protein are all letters of nucleotides is below 1e-30."""
+"""Minimum number of letters to judge. Fewer than _ENOUGH_LETTERS letters look like nucleotides only
+if all of them are in NUCLEOTIDES. For more letters, the share _SHARE is enough. The chance that all
+of 60 residues of a protein are in NUCLEOTIDES is below 1e-30."""
 _RARE: Final = 0.02
 _GAPS: Final = GAPS.encode()
 _RESIDUES_AND_GAPS: Final = bytes([*range(65, 91), *range(97, 123)]) + _GAPS + b"*"

@@ -4,7 +4,7 @@ A shard is a file `HASH.arrow`. While a process fetches a shard, the file is nam
 Locks (flock) show which files are in use. The kernel releases the locks of a killed process. A
 process that fetches a shard holds an exclusive lock on the .part file. Each process that has mapped
 a shard holds a shared lock on the shard's file. Locked files are not evicted, because removing a
-mapped file would free no space. A .part file counts as much as the complete shard will.
+mapped file would free no space. A .part file counts with the size of the complete shard.
 """
 
 from __future__ import annotations

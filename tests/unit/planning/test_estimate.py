@@ -163,7 +163,7 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
     assert "warning" not in text
     assert said["command"] in text
     assert rates[1] > rates[0]
-    assert "the trainer chooses these settings by itself; another setting replaces them" in text
+    assert "the trainer chooses the settings above by itself; this plan prefers another" in text
     epoch = said["epoch"]["tokens"]
     text = run(*words, "--tokens", str(300 * epoch)).stdout
     assert "warning: this run is 300 epochs" in text
