@@ -65,9 +65,9 @@ class PreprocessArguments(PreprocessOptions):
 class PlanTasksArguments(PreprocessArguments):
     """Cut a build into tasks for a scheduler. Accepts the options of `thdpack preprocess`.
 
-    All machines need access to the dataset's folder. Afterwards run `thdpack run-task DATASET
-    --plan PLAN --stage map --index N` for every map task, then the same with `--stage reduce` for
-    every reduce task, and finally `thdpack commit DATASET --plan PLAN`. On Slurm,
+    All machines need access to the dataset's folder. Afterwards, run every map task: `thdpack
+    run-task DATASET --plan PLAN --stage map --index N`. Then run every reduce task, with `--stage
+    reduce`. Finally, run `thdpack commit DATASET --plan PLAN`. On Slurm,
     deploy/slurm/preprocess.sbatch runs all of these commands.
 
     Example: thdpack plan-tasks uniref50.fasta --out data/uniref50

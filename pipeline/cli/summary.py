@@ -73,7 +73,7 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
 
 
 def _empty(manifest: Manifest, split: str) -> str:
-    """Return the text for an empty split. For the valid split, add how to get records."""
+    """Return the text for an empty split. For valid, suggest a larger --valid-fraction."""
     fraction, kept = manifest.options["valid_fraction"], manifest.records_by_status[Status.KEPT]
     if split != "valid" or not fraction or kept < 2:
         return "empty"

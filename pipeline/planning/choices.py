@@ -34,7 +34,7 @@ def buckets_of_step(published: float, *, unit: int, limit: float) -> int:
     Args:
         published: batch of the published run, in buckets.
         unit: number of buckets in the smallest step, which is one micro-batch on each rank.
-        limit: largest batch, in buckets. One unit is allowed even if it is larger.
+        limit: largest batch, in buckets. One unit is allowed even if it exceeds the limit.
     """
     buckets = max(1, round(published / unit)) * unit
     if buckets <= limit:
@@ -108,8 +108,8 @@ def choose_reshard(setting: Setting, *, available: float) -> Reshard:
 
 
 def choose_buckets(setting: Setting, *, available: float) -> int:
-    """Resolve `--buckets-per-micro-batch auto`: return the smallest number whose step takes at most
-    2 % longer than the fastest step.
+    """Resolve `--buckets-per-micro-batch auto`: return the smallest number of buckets whose step
+    takes at most 2 % longer than the fastest step.
 
     The number must divide the buckets of a rank, and the micro-batch must fit into memory.
 

@@ -2,7 +2,7 @@
 
 The formula was fitted to the rows of benchmarks/training/measured.json that are marked `fit`. These
 rows were measured on NVIDIA H200s with backend te (Transformer Engine). `python -m
-benchmarks.training.fit_estimate` repeats the fit, and prints the errors on the other rows
+benchmarks.training.fit_estimate` repeats the fit, and prints the formula's errors on the other rows
 (docs/benchmarks.md). Memory is the peak of torch's allocations. The memory estimate does not hold
 for backend torch, whose memory has not been measured.
 """

@@ -8,8 +8,8 @@
 Weights become whole-number shares: 0.7 and 0.3 become 7 and 3. The positions are divided into runs
 of 10 consecutive positions. Each run holds exactly 7 buckets of the first dataset and 3 of the
 second. The seed and the run's number determine the order of the datasets within the run. If every
-run had the same order, a rank could always read from the same dataset. Each dataset keeps its own
-order and its own epochs, even if the weights change at a position (`changes`).
+run had the same order, each of ten ranks would always read from one dataset. Each dataset keeps its
+own order and its own epochs, even if the weights change at a position (`changes`).
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ means that another write is in progress. That write may still fail, so AWS asks 
 def put_if(fs: AbstractFileSystem, path: str, content: bytes, version_tag: str | None) -> bool:
     """Write an object if it still has the expected version; return whether it was written.
 
-    An s3 store that supports conditional writes checks the condition during the write. gs does the
-    same for a new object. In all other cases, this function compares the version just before the
-    write.
+    An s3 store that supports conditional writes checks the condition during the write. A gs store
+    checks the condition only for a new object. In all other cases, the condition is checked only
+    just before the write.
 
     Args:
         version_tag: tag of the expected version; None if no object should exist.

@@ -77,8 +77,8 @@ def input_errors(source: str) -> Iterator[None]:
 
 
 def _similar(path: str) -> str:
-    """Return a hint at names joined by commas, or at a file of a similar name in the same folder;
-    "" without either."""
+    """Return a hint about a missing file, or "": the path may be several names joined by commas, or
+    its folder may have a file of a similar name."""
     if is_url(path):
         return ""
     parts = [part.strip() for part in path.split(",")]

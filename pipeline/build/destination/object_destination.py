@@ -76,7 +76,7 @@ class ObjectDestination:
         except LostRaceError:
             raise
         except (DatasetError, BuildError) as error:
-            # another build of the same plan removes the common work folder when it is done
+            # another build of the same plan removes the common work folder when that build ends
             if not self._committed and self.out.version_tag(MANIFEST_NAME) != self.version_at_start:
                 raise self._lost() from error
             raise

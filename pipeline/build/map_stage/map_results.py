@@ -167,7 +167,7 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
     """Return the outcome that `MapOutcome.save` wrote; read the file once per process.
 
     Raises:
-        BuildError: the file is damaged or missing. It may be missing because machines share no file
+        BuildError: the file is damaged or missing, for example because the machines share no file
             system.
     """
     global _last_loaded

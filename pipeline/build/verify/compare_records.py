@@ -72,8 +72,8 @@ def _check_statuses(records: RecordColumns, manifest: Manifest) -> list[str]:
 def _check_duplicates(
     records: RecordColumns, kept: NDArray[np.bool_], manifest: Manifest
 ) -> list[str]:
-    """Check that each duplicate names an earlier kept record of the same hash, and that other
-    records name no record."""
+    """Check that each duplicate names an earlier kept record with the same hash, and that
+    `duplicate_of` is null in all other rows."""
     dedup = manifest.options["dedup"]
     duplicate = records.status == list(Status).index(Status.DUPLICATE)
     problems = record_problem(

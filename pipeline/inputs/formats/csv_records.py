@@ -1,7 +1,7 @@
 """Records of CSV and TSV files: a header line, then a line for each record.
 
-pyarrow reads the files in blocks, so memory does not grow with a file. A quoted value may hold line
-ends. In TSV, quotes have a meaning only if the header line begins with a quote, because most
+pyarrow reads the files in blocks, so that large files need no more memory. A quoted value may hold
+line ends. In TSV, quotes have a meaning only if the header line begins with a quote, because most
 writers of TSV never quote values.
 """
 

@@ -3,8 +3,8 @@
 In each epoch, the shards are permuted first. A window is a group of WINDOW_SHARDS consecutive
 shards. The buckets of each window are permuted inside the window, and a reader therefore needs few
 shards at a time. The tables of an epoch have one entry per shard. A bucket's place inside its
-window is computed, not stored. The time to find a bucket does not depend on its position: about
-0.2 µs per bucket for 8,192 positions at once, and 0.5 µs per bucket for 1,024 positions.
+window is computed, not stored. The time to find a bucket does not depend on its position. It is
+about 0.2 µs per bucket if 8,192 positions are computed at once, and 0.5 µs if 1,024 are.
 """
 
 from __future__ import annotations
