@@ -83,8 +83,8 @@ def alive(process: int) -> bool:
 
 LONG = "THDPACK_LONG" in os.environ
 MOMENTS = {
-    "driver": (1, 3, 6, 9, 11) if LONG else (1, 6, 11),
-    "worker": (1, 4, 7, 10) if LONG else (1, 7),
+    "driver": (1, 3, 6, 9, 11) if LONG else (1, 8),
+    "worker": (1, 4, 7, 10) if LONG else (4,),
 }
 """Numbers of finished tasks at which the test kills each victim, one number per build."""
 

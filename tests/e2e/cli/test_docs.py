@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.pages import shell_commands
-from tests.helpers.processes.command_line import REPO, Run, command, environment
+from tests.helpers.processes.command_line import REPO, Run, environment, run_here
 from tests.helpers.stores.object_store import object_store, point_s3_at, put
 
 PAGES = sorted(
@@ -60,10 +60,7 @@ def test_commands_on_a_page_print_what_it_shows(tmp_path: Path, sample: Path, pa
         line, _, output = text.partition("\n")
         program, *arguments = shlex.split(line)
         assert program == "thdpack"
-        env = {**environment(), "PYTHONPATH": str(REPO)}
-        done = subprocess.run(
-            command(*arguments), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-        )
+        done = run_here(*arguments, where=tmp_path)
         assert done.returncode == 0, done.stderr
         assert re.fullmatch(pattern(output), done.stdout), f"{line} prints\n{done.stdout}"
 

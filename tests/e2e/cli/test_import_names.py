@@ -24,7 +24,7 @@ Cython.Build.cythonize = lambda modules, **options: []
 sys.argv = ["setup.py", "bdist_wheel"]
 exec(compile(open("setup.py").read(), "setup.py", "exec"))
 """
-"""Program that builds a wheel without kernels, because compiling them takes a quarter of a minute."""
+"""Program that builds a wheel without kernels, because compiling them takes 15 seconds."""
 
 
 def python(*words: object, where: Path, found: Path = REPO) -> subprocess.CompletedProcess[str]:

@@ -165,12 +165,16 @@ def run_here(
     *arguments: object,
     stdin: bytes | None = None,
     timeout: float = 120,
+    where: Path = REPO,
     **sizes: int,
 ) -> subprocess.CompletedProcess[str]:
     """Run `thdpack` in this process, and then undo its changes to the process.
 
     Without `--workers`, tasks run in this process too. A command with Ray runs in a new process.
     Only then does `timeout` apply. Otherwise pytest's limit ends a test that hangs.
+
+    Args:
+        where: the command's current folder.
     """
     words = [str(argument) for argument in arguments]
     if "ray" in words:
@@ -184,7 +188,7 @@ def run_here(
         redirect_stdout(out),
         redirect_stderr(errors),
     ):
-        patch.chdir(REPO)
+        patch.chdir(where)
         patch.setattr(sys, "argv", ["thdpack", *words])
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin or b"")))
         for name, value in small_tasks(**sizes).items() if sizes else ():

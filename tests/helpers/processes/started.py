@@ -39,7 +39,7 @@ def _commands(*more: str) -> Server:
         "pipeline.build.array_jobs.run_listed",
         "pipeline.build.verify.check_shards",
         "rich.progress",
-        "s3fs",
+        "tests.helpers.stores.quick_clients",
         "tests.helpers.processes.command_line",
         "tests.helpers.processes.stopped",
     )
