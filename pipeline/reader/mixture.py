@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.order.mixture_order import Phase, Weight, assigned_in_phases, phases_of
-from pipeline.reader.reader_options import ReaderOptions
+from pipeline.reader.reader_options import ReaderOptions, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader
 from schemas.shard import Bucket
 
@@ -37,6 +37,7 @@ _TABLE: Final = 1 << 16
 """Approximate number of positions, over all ranks, that are assigned to datasets at once."""
 
 
+@naming_our_arguments
 @dataclass(eq=False, repr=False)
 class Mixture(ReaderOptions, GlobalCursor):
     """This rank's buckets of several datasets. `shares` are the datasets' whole-number proportions.

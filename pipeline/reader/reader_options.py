@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from pipeline.reader.cache.cache_folder import DEFAULT_BYTES
 from pipeline.reader.cursor import Ranks
 from schemas.text.byte_size import parse_bytes
+
+_OTHERS: Final = {
+    "remote": "give the dataset's folder or URL as the first argument",
+    **dict.fromkeys(("local", "cache_folder"), "use cache_dir"),
+    **dict.fromkeys(("cache_limit", "cache_size", "max_cache_size"), "use cache_bytes"),
+    **dict.fromkeys(("predownload", "prefetch_factor"), "use prefetch"),
+    **dict.fromkeys(("shuffle_seed", "random_seed"), "use seed"),
+    **dict.fromkeys(("num_replicas", "num_ranks"), "use world_size"),
+    **dict.fromkeys(
+        ("shuffle", "shuffle_algo", "shuffle_block_size"),
+        "the order is always shuffled, and seed chooses the order",
+    ),
+    "batch_size": "use buckets_per_step, the number of buckets in a step on all ranks",
+    "replication": "use context_parallel",
+    **dict.fromkeys(("streams", "proportion"), "use Mixture([(DATASET, share), …])"),
+    "num_canonical_nodes": "the order never depends on the number of ranks",
+    "validate_hash": "the reader always compares the hash of each shard",
+    **dict.fromkeys(
+        ("download_retry", "download_timeout"), "the reader retries, with increasing pauses"
+    ),
+    "keep_zip": "shards in the cache are identical to those of the dataset",
+    **dict.fromkeys(("num_workers", "num_threads"), "a reader needs no workers; see prefetch"),
+}
+"""Keyword arguments of other readers, and the advice that an error prints."""
+
+
+T = TypeVar("T")
+
+
+def naming_our_arguments(reader: type[T]) -> type[T]:
+    """Let a reader refuse arguments of other readers with a TypeError that names ours."""
+    begin: Callable[..., None] = reader.__init__
+
+    @functools.wraps(begin)
+    def checked(self: T, *values: Any, **options: Any) -> None:
+        for name in options:
+            if name in _OTHERS:
+                raise TypeError(f"{reader.__name__} has no argument {name}: {_OTHERS[name]}")
+        begin(self, *values, **options)
+
+    setattr(reader, "__init__", checked)  # noqa: B010 (mypy refuses the assignment)
+    return reader
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

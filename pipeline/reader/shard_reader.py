@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.data_loader_guard import read_by_number, refuse_data_loader
-from pipeline.reader.reader_options import ReaderOptions
+from pipeline.reader.reader_options import ReaderOptions, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader
 from schemas.manifest import Manifest
 from schemas.shard import Bucket
@@ -34,6 +34,7 @@ _BLOCK: Final = 8192
 """Number of positions computed at once. With this many positions, numpy's overhead is small."""
 
 
+@naming_our_arguments
 @dataclass(eq=False, repr=False)
 class ShardReader(ReaderOptions, GlobalCursor):
     """An endless iterator over this rank's buckets of one split.

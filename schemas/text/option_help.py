@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field
+from decimal import Decimal
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
+_EXPONENT: Final = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}")
 _SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
 """Pattern of settings such as `steps=100` or `dataset.seed=1`, which other programs (with Hydra)
 accept as options."""
@@ -98,12 +100,23 @@ def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[li
         if words[0] == "None" and field.default is None:
             return None
         try:
-            return kind(words[0])
+            return _whole(words[0]) if kind is int else kind(words[0])
         except ValueError:
             message = f"{option} is {words[0]!r}, expected a {noun}, such as {example}"
             raise InvalidOptionError(message) from None
 
     return read
+
+
+def _whole(word: str) -> int:
+    """Return a whole number, which may be written with an exponent, such as 1e11.
+
+    Raises:
+        ValueError: `word` is not a whole number.
+    """
+    if _EXPONENT.fullmatch(word) and Decimal(word) == int(Decimal(word)):
+        return int(Decimal(word))
+    return int(word)
 
 
 def refuse_foreign_options(

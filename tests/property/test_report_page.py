@@ -59,7 +59,7 @@ def page_of(name: str) -> str:
     """Return the page of a small report in which an input, an option, a record and the report
     itself all have the same name.
     """
-    report = made_report(records=40, names=(name,))
+    report = made_report(records=100, names=(name,))
     note = replace(report.longest[0], id=name)
     return page(
         replace(

@@ -134,9 +134,8 @@ def test_the_error_for_an_option_of_another_program_names_ours(
 def test_an_input_name_may_contain_an_equals_sign(run: Run, sample: Path, tmp_path: Path) -> None:
     path = tmp_path / "date=2024.fasta"
     path.symlink_to(sample)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.helpers.processes.command_line.REPO", tmp_path)
-        assert run("preprocess", path.name, "--out", tmp_path / "out").returncode == 0
+    done = run("preprocess", path.name, "--out", tmp_path / "out", where=tmp_path)
+    assert done.returncode == 0
 
 
 def test_a_sequence_file_given_as_dataset_is_an_error_that_says_how_to_build_one(

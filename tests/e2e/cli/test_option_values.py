@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.helpers.processes.command_line import Run
+from tests.helpers.processes.command_line import Run, preprocess
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,7 @@ from tests.helpers.processes.command_line import Run
         ("plan-tasks x --out d --seed=1.5", "--seed is '1.5', expected a whole number"),
         ("stats x --capacity 4k", "--capacity is '4k', expected a whole number"),
         ("plan --data d --tokens 5M", "--tokens is '5M', expected a whole number"),
+        ("plan --data d --tokens 1.5e0", "--tokens is '1.5e0', expected a whole number"),
         ("inspect d --bucket first", "--bucket is 'first', expected a whole number"),
     ],
 )
@@ -29,6 +32,16 @@ def test_a_word_that_is_no_number_is_one_line_that_names_the_option(
     assert done.returncode == 2
     assert done.stderr.startswith(f"thdpack: {said}")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_whole_number_may_have_an_exponent(run: Run, sample: Path, tmp_path: Path) -> None:
+    dataset = preprocess(sample, tmp_path / "sample")
+    plans = [
+        run("plan", "--data", dataset, "--tokens", tokens).stdout
+        for tokens in ("1.5e11", "150_000_000_000")
+    ]
+    assert "150,000,000,000" in plans[0]
+    assert plans[0] == plans[1]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.reader import ShardReader
+from pipeline.reader import Mixture, ShardReader
 from schemas.errors import DatasetError, ManifestError, StateError
 from tests.conftest import OurThreads
 from tests.helpers.data.corpus import fasta, made_records, read_buckets
@@ -49,6 +51,35 @@ def test_invalid_arguments_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         ShardReader(many_shards, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("remote", "give the dataset's folder or URL as the first argument"),
+        ("cache_limit", "use cache_bytes"),
+        ("num_replicas", "use world_size"),
+    ],
+)
+@pytest.mark.parametrize("reader", [ShardReader, Mixture])
+def test_an_argument_of_another_reader_is_refused_with_the_name_of_ours(
+    many_shards: Path, reader: type[ShardReader | Mixture], name: str, advice: str
+) -> None:
+    source: Any = str(many_shards) if reader is ShardReader else [(str(many_shards), 1)]
+    with pytest.raises(TypeError) as raised:
+        reader(source, **{name: 1})
+    assert str(raised.value) == f"{reader.__name__} has no argument {name}: {advice}"
+    assert "cache_bytes" in inspect.signature(reader).parameters
+
+
+def test_the_reader_answers_each_argument_of_streaming_in_the_docs(many_shards: Path) -> None:
+    page = (REPO / "docs" / "coming-from.md").read_text().partition("## MosaicML Streaming")[2]
+    left = "".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
+    names = set(re.findall(r"`([a-z_]+)`", left)) - inspect.signature(ShardReader).parameters.keys()
+    assert len(names) > 15
+    for name in names:
+        with pytest.raises(TypeError, match=f"ShardReader has no argument {name}: "):
+            ShardReader(many_shards, **{name: 1})  # type: ignore[arg-type]
 
 
 def test_by_default_a_step_is_one_bucket_for_each_rank(many_shards: Path) -> None:

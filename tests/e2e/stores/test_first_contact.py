@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import socket
 import subprocess
@@ -92,9 +93,9 @@ def test_a_web_address_is_no_destination(run: Run, small: Path) -> None:
 
 @pytest.mark.parametrize("url", ["s3:/bucket/x", "S3://bucket/x", "S3:/bucket/x"])
 def test_the_error_for_a_misspelt_url_corrects_it_and_no_folder_is_created(
-    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+    run: Run, small: Path, tmp_path: Path, url: str
 ) -> None:
-    monkeypatch.setattr("tests.helpers.processes.command_line.REPO", tmp_path)
+    run = functools.partial(run, where=tmp_path)
     for words in (
         ("preprocess", small, "--out", url),
         ("preprocess", url, "--out", "out"),
