@@ -105,7 +105,7 @@ $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 # another platform needs.
 $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and the packages of the tests into $(VENV)' \
-		'and compiling the kernels (once; about 80 s to 4 minutes)'
+		'and compiling the kernels (once; about 1 to 3 minutes)'
 	@$(SHOW_PIP); \
 	$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
 	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
