@@ -18,7 +18,7 @@ KERNELS = (
     "pipeline.build.spill.spill_kernel",
 )
 # Cython's code for memoryviews, compiled once. It would otherwise be in each kernel, and compiling
-# the kernels would take three times as long. Cython generates the C file.
+# the kernels would take almost four times as long. Cython generates the C file.
 SHARED = "packers.memoryviews"
 INCLUDE = [pyarrow.get_include()]  # for xxhash.h; see hash_kernel.pyx
 FOLDER = "thdpack_packages"  # thdpack.py looks for this folder

@@ -36,7 +36,6 @@ _OTHERS: Final = {
 }
 """Keyword arguments of other readers, and the advice that an error prints."""
 
-
 T = TypeVar("T")
 
 

@@ -114,8 +114,10 @@ def _whole(word: str) -> int:
     Raises:
         ValueError: `word` is not a whole number.
     """
-    if _EXPONENT.fullmatch(word) and Decimal(word) == int(Decimal(word)):
-        return int(Decimal(word))
+    if _EXPONENT.fullmatch(word):
+        numerator, denominator = Decimal(word).as_integer_ratio()
+        if denominator == 1:
+            return numerator
     return int(word)
 
 

@@ -126,7 +126,7 @@ def test_ten_million_copies_and_four_gigabytes_of_ids_fit_into_a_workers_memory(
         {"on_invalid": "skip", "min_residues": 30},
     ],
 )
-@pytest.mark.parametrize("grouped_from", [2, 512] if LONG else [2])
+@pytest.mark.parametrize("grouped_from", [2, 512])
 def test_a_partition_sorted_in_many_runs_has_the_bytes_of_one_run(
     build_here: BuildHere,
     tmp_path: Path,
