@@ -16,7 +16,14 @@ import xxhash
 from msgspec import Meta
 
 from schemas.errors import ManifestError
-from schemas.manifest_entries import Histogram, InputEntry, RecordsEntry, ShardEntry, SplitTotals
+from schemas.manifest_entries import (
+    Histogram,
+    InputEntry,
+    NamedFileEntry,
+    RecordsEntry,
+    ShardEntry,
+    SplitTotals,
+)
 from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits, slots_for
 from schemas.untrusted_json import (
     MOST_TOKENS,
@@ -57,8 +64,9 @@ class Manifest(SequenceLimits):
     max_seq_len: Tokens
     slots: Tokens
     seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-    options: Mapping[str, int | float | str | None]
+    options: Mapping[str, bool | int | float | str | None]
     inputs: tuple[InputEntry, ...]
+    named_files: tuple[NamedFileEntry, ...] = ()
     shards: Mapping[str, tuple[ShardEntry, ...]]
     records: tuple[RecordsEntry, ...]
     records_by_status: Mapping[str, Count]

@@ -1,9 +1,9 @@
-"""Entries of a manifest: shards, records/ files, inputs and splits."""
+"""Entries of a manifest: shards, records/ files, inputs, files that options name, and splits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -43,6 +43,26 @@ class InputEntry:
     bytes: Count
     xxh3_128: Hash
     records: Count
+
+
+FileOption = Literal["exclude", "clusters", "metadata"]
+"""Name of an option that names a file, without its hyphens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedFileEntry:
+    """Entry of a file that an option names.
+
+    `name` is the file's name without its folder. `rows` is the number of entries, such as excluded
+    sequences. `xxh3_128` is the hash of the sorted content, which does not depend on the order of
+    the entries.
+    """
+
+    option: FileOption
+    name: Name
+    bytes: Count
+    rows: Count
+    xxh3_128: Hash
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,8 @@ class Status(StrEnum):
     """The record has more residues than fit into max_seq_len (only with `--long drop`)."""
     FILTERED = "filtered"
     """The expression of `--where` is not true for the record."""
+    EXCLUDED = "excluded"
+    """A file of `--exclude` names the record, or has the same or a similar sequence."""
     DUPLICATE = "duplicate"
     """An earlier record has the same tokens. `--dedup cropped` compares tokens after truncation."""
 

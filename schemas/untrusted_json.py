@@ -33,9 +33,14 @@ FileName = Annotated[str, Meta(pattern=r"\A[a-z]+/[A-Za-z0-9][A-Za-z0-9._-]{0,20
 
 BuildName = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 WorkName = Annotated[
-    str, Meta(pattern=r"\A(map|rest-of-reduce|rest-of-rest-[0-9]{1,3})-[0-9]{6,12}\.arrow\Z")
+    str,
+    Meta(
+        pattern=r"\A(map|prepared|rest-of-reduce|rest-of-rest-[0-9]{1,3})"
+        r"-[0-9]{6,12}\.arrow\Z"
+    ),
 ]
-"""Name of a work file that holds map output (a spill) or left-over sequences (a rest)."""
+"""Name of a work file that holds map output (a spill), left-over sequences (a rest), or the content
+of a file that an option names."""
 
 T = TypeVar("T")
 

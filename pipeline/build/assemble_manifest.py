@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.build.options import DatasetOptions
 from pipeline.build.split_statistics import SplitStatistics
-from pipeline.build.task_results import PackResult, ReduceResult
+from pipeline.build.task_results import PackResult, PreparedFile, ReduceResult
 from schemas import __version__
 from schemas.manifest import Manifest
 from schemas.manifest_entries import InputEntry
@@ -18,7 +18,11 @@ from schemas.vocabulary import ESM2
 
 
 def manifest_of(
-    options: DatasetOptions, build: str, inputs: Sequence[InputEntry], parts: Sequence[PackResult]
+    options: DatasetOptions,
+    build: str,
+    inputs: Sequence[InputEntry],
+    parts: Sequence[PackResult],
+    prepared: Sequence[PreparedFile] = (),
 ) -> Manifest:
     """Return the manifest, with totals summed over the results of all packing tasks."""
     statistics = {
@@ -44,6 +48,7 @@ def manifest_of(
         seed=options.seed,
         options=options.shape(),
         inputs=tuple(inputs),
+        named_files=tuple(file.entry for file in prepared),
         shards={
             split: tuple(entry for part in parts for entry in part.shards[split])
             for split in SPLITS

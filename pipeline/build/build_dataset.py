@@ -1,5 +1,7 @@
 """Build a dataset, from the inputs to the manifest, in three stages: map, reduce, commit.
 
+Files that options name (--exclude, --clusters, --metadata) are read before the first stage.
+
 1. Map: read ranges of the inputs, tokenize the records, and sort the records into partitions
    (`map_stage/`). A partition is a subset of the records, chosen by hash.
 2. Reduce: for each partition, drop duplicates, shuffle, pack, and write shards (`reduce_stage/`).
@@ -35,9 +37,15 @@ from pipeline.build.progress import Reporter
 from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_results
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
-from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
+from pipeline.build.stages import (
+    hash_tasks,
+    map_tasks,
+    prepare_tasks,
+    reduce_tasks,
+    rest_levels,
+)
 from pipeline.build.task_markers import Outcome, forget
-from pipeline.build.task_results import HashResult, MapResult, PackResult
+from pipeline.build.task_results import HashResult, MapResult, PackResult, PreparedFile
 from pipeline.build.tasks import Job, Task
 from pipeline.build.verify.check_shards import check_totals, verify_tasks
 from pipeline.executors.executor import Executor, ExecutorRequest
@@ -152,10 +160,16 @@ class Build:
 
     def _build(self) -> Built:
         """Run all stages, but skip finished tasks. A finished task has a marker file."""
-        map_outcome = self._map()
+        prepared = self._prepare()
+        map_outcome = self._map(prepared)
         self._destination.will_write(map_outcome.build)
-        options = self._options.of_dataset
-        job = Job(build=map_outcome.build, options=options, out=self._out, work=self._work)
+        job = Job(
+            build=map_outcome.build,
+            options=self._options.of_dataset,
+            out=self._out,
+            work=self._work,
+            prepared=prepared,
+        )
         map_outcome.save(job)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, map_outcome.residues)
@@ -176,7 +190,9 @@ class Build:
             name = "pack all left-over sequences" if level[0].final else "pack left-over sequences"
             parts += self._phase(name, level, 0)
             tasks += level
-        manifest = manifest_of(self._options, map_outcome.build, map_outcome.inputs, parts)
+        manifest = manifest_of(
+            self._options, map_outcome.build, map_outcome.inputs, parts, job.prepared
+        )
         self._refuse_empty(manifest)
         self._verify(manifest, tasks, parts)
         self._executor.end()
@@ -217,14 +233,23 @@ class Build:
             )
         return [results[index] for index in range(len(tasks))]
 
-    def _map(self) -> MapOutcome:
-        maps = map_tasks(self._plan, self._options.of_dataset, self._work, self._options.allowed)
+    def _prepare(self) -> tuple[PreparedFile, ...]:
+        """Convert the files that options name into work files."""
+        tasks = prepare_tasks(self._plan, self._work)
+        if not tasks:
+            return ()
+        options = ", ".join(f"--{option}" for option in dict.fromkeys(t.file.option for t in tasks))
+        return tuple(self._phase(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
+
+    def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:
+        options = self._options.of_dataset
+        maps = map_tasks(self._plan, options, self._work, self._options.allowed, prepared=prepared)
         hashes = hash_tasks(self._plan, self._work)
         # tables are read twice: by map tasks and by hash tasks
         hashed = sum(task.end - task.begin for task in hashes)
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
-        map_outcome = add_up_map_results(self._options, self._plan, maps, hashes, results)
+        map_outcome = add_up_map_results(self._options, self._plan, maps, hashes, results, prepared)
         for line in input_warnings(self._options, self._plan, results):
             self._report.note(line)
         return map_outcome
@@ -239,7 +264,7 @@ class Build:
         tasks = hash_tasks(self._plan, self._work, every=True)
         results = self._phase("compare inputs", tasks, self._plan.input_bytes)
         found = input_entries(sources, tasks, results, [entry.records for entry in existing.inputs])
-        if build_digest(self._options, found) != existing.build:
+        if build_digest(self._options, found, self._prepare()) != existing.build:
             raise DatasetError(
                 f"{self._out.where()}: the inputs changed since this dataset was built; {OTHER_OUT}"
             )

@@ -12,6 +12,7 @@ import msgspec
 import xxhash
 
 from pipeline.build.filters.where import where
+from pipeline.build.named_files.named_file import NamedFile, named_files
 from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.file_names import Skipped
 from pipeline.inputs.find import cut, every_range, find_sources, task_bytes
@@ -51,6 +52,8 @@ class Plan:
     partitions: int
     """Number of partitions. The dataset's bytes depend on this number. Therefore the number depends
     only on the sizes and compression of the inputs, and not on the machine."""
+    named_files: tuple[NamedFile, ...] = ()
+    """Files that options name."""
 
     @property
     def input_bytes(self) -> int:
@@ -73,6 +76,10 @@ def absolute(planned: Plan) -> Plan:
         sources=tuple(
             s if is_url(s.url) else replace(s, url=os.path.abspath(s.url)) for s in planned.sources
         ),
+        named_files=tuple(
+            f if is_url(f.url) or not f.url else replace(f, url=os.path.abspath(f.url))
+            for f in planned.named_files
+        ),
     )
 
 
@@ -86,19 +93,30 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
     for source in described["sources"]:
         del source["found"]  # the user may name a file or its folder: the input is the same
     files = json.dumps(described, sort_keys=True)
-    dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
+    dataset = dataset_digest(
+        options.shape(),
+        ((s.name, s.bytes) for s in planned.sources),
+        ((f.option, f.name, f.bytes) for f in planned.named_files),
+    )
     return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"
 
 
 def dataset_digest(
-    shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__
+    shape: Mapping[str, Any],
+    inputs: Iterable[tuple[str, int]],
+    named: Iterable[tuple[str, str, int]],
+    version: str = __version__,
 ) -> str:
-    """Return a digest of the options, the version, and the names and sizes of the inputs.
+    """Return a digest of the options, the version, and the names and sizes of all input files.
 
     A manifest belongs to a plan if both have the same digest.
+
+    Args:
+        inputs: name and size of each input.
+        named: option, name and size of each file that an option names.
     """
     return xxhash.xxh3_64_hexdigest(
-        json.dumps([shape, list(inputs), version], sort_keys=True).encode()
+        json.dumps([shape, list(inputs), list(named), version], sort_keys=True).encode()
     )
 
 
@@ -121,7 +139,10 @@ def comes_of(manifest: Manifest, plan: str) -> bool:
     plan: digest of the plan.
     """
     return plan.partition("-")[0] == dataset_digest(
-        manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version
+        manifest.options,
+        ((entry.name, entry.bytes) for entry in manifest.inputs),
+        ((entry.option, entry.name, entry.bytes) for entry in manifest.named_files),
+        manifest.version,
     )
 
 
@@ -129,8 +150,8 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     """Find the inputs, read a few bytes of each input, and cut the inputs into tasks.
 
     Raises:
-        InputError: an input is missing, unreadable or named twice, or a table on a disk lacks a
-            column.
+        InputError: an input is missing, unreadable or named twice, a table on a disk lacks a
+            column, or a file that an option names is missing.
         BuildError: the expression of --where is wrong.
     """
     if options.where is not None:
@@ -157,6 +178,7 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
             if FORMATS[sources[i].format].is_table
         ),
         partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
+        named_files=named_files(options),
     )
 
 

@@ -52,6 +52,12 @@ class DatasetOptions(SequenceLimits):
     """Keep only records for which this SQL expression is true, such as "taxid = 9606 and not
     fragment and length between 50 and 2000". docs/guides/data.md lists the columns. Needs the extra
     `report`. Default: keep all."""
+    exclude_identity: float = 0.3
+    """Only for results of MMseqs2 with --exclude: minimum identity, from 0 to 1, of a similar
+    sequence."""
+    exclude_coverage: float = 0.5
+    """Only for results of MMseqs2 with --exclude: minimum share, from 0 to 1, of the record or of
+    the other sequence that the alignment covers."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that has the same residues as an earlier record after --long truncate has
@@ -84,6 +90,13 @@ class DatasetOptions(SequenceLimits):
     """Name of the column with the record ids, for Parquet, Arrow, CSV and TSV inputs. If an input
     has no such column, its ids are empty, and the build prints a warning that names the
     columns."""
+    keep_header: bool = False
+    """Also store the full header of each record, in the column `header` of records/."""
+    source_release: Optional[str] = None  # noqa: UP045
+    """Release of the inputs, such as UniRef50/2026_04, for the manifest and `thdpack card`."""
+    license: Optional[str] = None  # noqa: UP045
+    """Licence of the inputs, as an SPDX identifier such as CC-BY-4.0, for the manifest and `thdpack
+    card`."""
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -93,6 +106,12 @@ class DatasetOptions(SequenceLimits):
             raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
         if not 0 <= self.valid_fraction <= 1:
             raise ValueError(f"--valid-fraction is {self.valid_fraction}, expected 0..1")
+        for name in ("exclude_identity", "exclude_coverage"):
+            if not 0 < getattr(self, name) <= 1:
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(
+                    f"{option} is {getattr(self, name)}, expected more than 0, up to 1"
+                )
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"--seed is {self.seed}, expected 0..2^63 - 1")
         if self.max_seqs is not None and self.max_seqs < 1:
@@ -152,6 +171,18 @@ class PreprocessOptions(DatasetOptions, _Places):
     Example: thdpack preprocess uniref50.fasta.gz --out data/uniref50
     """
 
+    exclude: tuple[str, ...] = ()
+    """Leave out records whose sequences are in FILE, such as the proteins of a test set. FILE may
+    be a FASTA file, a list of ids, or a result table of MMseqs2. `mmseqs:FILE` searches the records
+    for sequences similar to those of a FASTA file, and needs MMseqs2. docs/guides/data.md explains
+    each. Repeat the option for several files."""
+    clusters: Optional[str] = None  # noqa: UP045
+    """Keep each cluster of similar sequences in one split. The value is a table of clusters (two
+    columns, as MMseqs2 writes it), or `mmseqs:0.5` to cluster the kept records by MMseqs2 at an
+    identity of 0.5."""
+    metadata: Optional[str] = None  # noqa: UP045
+    """Table (Parquet, CSV or TSV) whose columns are added to records/, and can be used in --where.
+    Rows belong to records by accession or id."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
     The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack

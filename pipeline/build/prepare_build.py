@@ -54,7 +54,7 @@ def prepared(
             report.note(f"skipped {without_credentials(skipped.line)}")
         _refuse_other_plan(destination, options, planned)
         if existing is not None:
-            _refuse_other_dataset(existing, options, planned.sources, destination.out.where())
+            _refuse_other_dataset(existing, options, planned, destination.out.where())
         with stdin_named(spool):
             yield planned, existing
 
@@ -88,11 +88,11 @@ def existing_dataset(destination: Destination, options: PreprocessOptions) -> Ma
 
 
 def _refuse_other_dataset(
-    existing: Manifest, options: PreprocessOptions, sources: Sequence[Source], out: str
+    existing: Manifest, options: PreprocessOptions, planned: Plan, out: str
 ) -> None:
-    """Refuse to replace a dataset that differs in options, version, or the inputs' names or sizes.
+    """Refuse to replace a dataset that differs in options, version, or the files' names or sizes.
 
-    This check does not read the inputs.
+    This check does not read the inputs, nor the files that options name.
 
     Raises:
         DatasetError: the dataset differs, and --overwrite was not given.
@@ -104,7 +104,8 @@ def _refuse_other_dataset(
         for name, value in options.shape().items()
         if existing.options.get(name) != value
     ]
-    ours = [(source.name, source.bytes) for source in sources]
+    changed += _named_file_differences(planned, existing)
+    ours = [(source.name, source.bytes) for source in planned.sources]
     theirs = [(entry.name, entry.bytes) for entry in existing.inputs]
     if ours != theirs:
         changed.append(f"the inputs differ: {_input_differences(dict(ours), dict(theirs))}")
@@ -112,6 +113,18 @@ def _refuse_other_dataset(
         changed.append(f"thdpack {existing.version} → {__version__}")
     if changed:
         raise DatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); {OTHER_OUT}")
+
+
+def _named_file_differences(planned: Plan, existing: Manifest) -> list[str]:
+    """Return a line for each option whose files differ from those of an existing dataset."""
+    ours = [(file.option, file.name, file.bytes) for file in planned.named_files]
+    theirs = [(entry.option, entry.name, entry.bytes) for entry in existing.named_files]
+    return [
+        f"--{option}: the file differs"
+        for option in dict.fromkeys(option for option, _, _ in (*theirs, *ours))
+        if [file for file in ours if file[0] == option]
+        != [file for file in theirs if file[0] == option]
+    ]
 
 
 def _input_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.build.map_stage.partition_records import partition_records
+from pipeline.build.named_files.prepare import prepare
 from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
 from pipeline.build.task_markers import Outcome, believed, leave_marker
 from pipeline.build.task_results import HashResult
@@ -12,6 +13,7 @@ from pipeline.build.tasks import (
     HashTask,
     MapTask,
     OnBytes,
+    PrepareTask,
     ReduceTask,
     RestTask,
     Result,
@@ -72,6 +74,8 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
         ThdpackError: an input, the disk or the data has a fault.
     """
     match task:
+        case PrepareTask():
+            return prepare(task.file, task.prepared, task.work)
         case MapTask():
             return partition_records(task, on_bytes)
         case HashTask():

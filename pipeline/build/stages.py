@@ -1,8 +1,8 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Map and hash tasks run first, then reduce tasks, then rest tasks. A rest is a file of sequences that
-did not fill a bucket. A rest task packs the sequences of several rests. Rest tasks may have several
-levels. The tasks of one stage, or of one level, do not depend on each other.
+Prepare tasks run first, then map and hash tasks, then reduce tasks, then rest tasks. A rest is a
+file of sequences that did not fill a bucket. A rest task packs the sequences of several rests. Rest
+tasks may have several levels. The tasks of one stage, or of one level, do not depend on each other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final
 
 from pipeline.build.build_plan import Plan
 from pipeline.build.options import DatasetOptions
-from pipeline.build.tasks import HashTask, Job, MapTask, ReduceTask, RestTask
+from pipeline.build.task_results import PreparedFile
+from pipeline.build.tasks import HashTask, Job, MapTask, PrepareTask, ReduceTask, RestTask
 from pipeline.inputs.find import every_range
 from pipeline.inputs.source import ANYTHING, Allowed
 from pipeline.storage.folder import Folder
@@ -21,10 +22,26 @@ RESTS_TOGETHER: Final = 64
 """Maximum number of rests that one task packs."""
 
 
+def prepare_tasks(planned: Plan, work: Folder) -> list[PrepareTask]:
+    """Return a task for each file that an option names."""
+    return [
+        PrepareTask(index=i, file=file, work=work) for i, file in enumerate(planned.named_files)
+    ]
+
+
 def map_tasks(
-    planned: Plan, options: DatasetOptions, work: Folder, allowed: Allowed = ANYTHING
+    planned: Plan,
+    options: DatasetOptions,
+    work: Folder,
+    allowed: Allowed = ANYTHING,
+    *,
+    prepared: tuple[PreparedFile, ...] = (),
 ) -> list[MapTask]:
-    """Return a map task for each range of the inputs that the plan lists."""
+    """Return a map task for each range of the inputs that the plan lists.
+
+    Args:
+        prepared: results of the prepare tasks.
+    """
     return [
         MapTask(
             index=i,
@@ -34,6 +51,7 @@ def map_tasks(
             partitions=planned.partitions,
             options=options,
             work=work,
+            prepared=prepared,
             allowed=allowed,
         )
         for i, (s, begin, end) in enumerate(planned.ranges)

@@ -21,8 +21,8 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from pipeline.build.task_results import MapResult, PackResult, WorkFile
-from pipeline.build.tasks import MapTask, ReduceTask, RestTask, Task
+from pipeline.build.task_results import MapResult, PackResult, PreparedFile, WorkFile
+from pipeline.build.tasks import MapTask, PrepareTask, ReduceTask, RestTask, Task
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed, signed
 from schemas import __version__
@@ -174,6 +174,8 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
     """Return whether the files of a result have the names that this task gives its files."""
     if isinstance(task, MapTask) and isinstance(result, MapResult):
         return result.spill.name == task.spill
+    if isinstance(task, PrepareTask) and isinstance(result, PreparedFile):
+        return result.file.name == task.prepared
     if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):
         stem = task.stem
         if set(result.shards) != set(SPLITS) or set(result.statistics) != set(SPLITS):
@@ -205,3 +207,5 @@ def _outputs(
             yield task.work, result.rest
     elif isinstance(result, MapResult):
         yield task.work, result.spill
+    elif isinstance(result, PreparedFile):
+        yield task.work, result.file

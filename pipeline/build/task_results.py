@@ -11,20 +11,50 @@ from typing import Annotated
 from msgspec import Meta
 
 from pipeline.build.split_statistics import SplitStatistics
-from schemas.manifest_entries import RecordsEntry, ShardEntry
+from schemas.manifest_entries import FileOption, NamedFileEntry, RecordsEntry, ShardEntry
 from schemas.records import Status
-from schemas.untrusted_json import Count, Hash, WorkName
+from schemas.untrusted_json import Count, Hash, Name, WorkName
 
 _TokenCounts = Annotated[tuple[Count, ...], Meta(min_length=256, max_length=256)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFile:
-    """Name, size and hash of a spill (a map task's records) or a rest (left-over sequences)."""
+    """Name, size and hash of a work file: a spill (a map task's records), a rest (left-over
+    sequences), or the content of a file that an option names."""
 
     name: WorkName
     bytes: Count
     xxh3_128: Hash
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedFile:
+    """A file that an option names, converted into a work file.
+
+    option, name, bytes: see `NamedFile`
+    file: the work file, an Arrow file
+    rows: number of entries, such as excluded sequences or cluster members
+    xxh3_128: hash of the sorted content, which does not depend on the order of the entries
+    """
+
+    option: FileOption
+    name: Name
+    bytes: Count
+    file: WorkFile
+    rows: Count
+    xxh3_128: Hash
+
+    @property
+    def entry(self) -> NamedFileEntry:
+        """Entry of the manifest."""
+        return NamedFileEntry(
+            option=self.option,
+            name=self.name,
+            bytes=self.bytes,
+            rows=self.rows,
+            xxh3_128=self.xxh3_128,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

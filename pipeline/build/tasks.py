@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from pipeline.build.named_files.named_file import NamedFile
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import (
     HashResult,
     MapResult,
     PackResult,
+    PreparedFile,
     ReduceResult,
     VerifyResult,
 )
@@ -61,9 +63,39 @@ class Task(Protocol[Result]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PrepareTask:
+    """Convert a file that an option names into a work file."""
+
+    result_type: ClassVar[type[PreparedFile]] = PreparedFile
+
+    index: int
+    file: NamedFile
+    work: Folder
+
+    @property
+    def name(self) -> str:
+        return f"prepared-{self.index:06d}"
+
+    @property
+    def prepared(self) -> str:
+        """Name of the prepared file, in the work folder."""
+        return f"{self.name}.arrow"
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "option": self.file.option,
+            "url": self.file.url,
+            "name": self.file.name,
+            "fingerprint": self.file.fingerprint,
+            "mmseqs": self.file.mmseqs,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MapTask:
     """Read the records in bytes [begin, end) of `source`, tokenize and partition them.
 
+    prepared: files that options name
     allowed: kinds of suspicious input that the user allows. The identity does not include
         `allowed`, because it does not change the result.
     """
@@ -77,6 +109,7 @@ class MapTask:
     partitions: int
     options: DatasetOptions
     work: Folder
+    prepared: tuple[PreparedFile, ...] = ()
     allowed: Allowed = ANYTHING
 
     @property
@@ -102,6 +135,7 @@ class MapTask:
             "range": [self.begin, self.end],
             "partitions": self.partitions,
             "options": self.options.shape(),
+            "prepared": [[file.option, file.xxh3_128] for file in self.prepared],
         }
 
 
@@ -135,6 +169,7 @@ class Job:
     """Everything that reduce and rest tasks of a build share.
 
     build: digest of inputs, options and version
+    prepared: files that options name
 
     The results of the map stage may be large. Therefore tasks read them from the file `mapped`.
     """
@@ -143,6 +178,7 @@ class Job:
     options: DatasetOptions
     out: Folder
     work: Folder
+    prepared: tuple[PreparedFile, ...] = ()
 
     @property
     def mapped(self) -> str:

@@ -41,6 +41,12 @@ Ignore = Annotated[
 ]
 
 
+Exclude = Annotated[
+    tyro.conf.UseAppendAction[tuple[str, ...]],
+    tyro.conf.arg(metavar="FILE"),
+]
+
+
 _MODEL_HELP = f"Preset: {', '.join(ESM2_MODELS)}."
 
 
@@ -60,6 +66,7 @@ class PreprocessArguments(PreprocessOptions):
     ]
     out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
     ignore: Ignore = ()
+    exclude: Exclude = ()
 
 
 class PlanTasksArguments(PreprocessArguments):

@@ -165,7 +165,7 @@ def _source(
     _refuse_special(place)
     with open_input(place) as file:
         head = file.read(LOOK_BYTES)
-        size, fingerprint = _stat(place, info)
+        size, fingerprint = size_and_fingerprint(place, info)
     compression = detect(head)
     if format == "auto":
         format = recognised(head, suffix(url))
@@ -205,7 +205,7 @@ def _refuse_special(url: str) -> None:
         )
 
 
-def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
+def size_and_fingerprint(url: str, info: dict[str, Any] | None = None) -> tuple[int, str]:
     """Return a file's size in bytes, and its fingerprint.
 
     The fingerprint includes ctime, because mtime can be set back.
@@ -236,7 +236,7 @@ def unchanged(source: Source) -> bool:
         InputError: the source is missing.
     """
     with input_errors(source.url):
-        found = _stat(source.url, None)[1]
+        found = size_and_fingerprint(source.url)[1]
     if _UNTAGGED in source.fingerprint:
         return found.partition(_UNTAGGED)[0] == source.fingerprint.partition(_UNTAGGED)[0]
     parts = None if is_url(source.url) else 3  # size, mtime and ctime

@@ -58,7 +58,9 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
     maps, hashes = listed.maps, listed.hashes
     tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
     results = results_of(listed, "map", tasks)
-    map_outcome = add_up_map_results(listed.options, listed.plan, maps, hashes, results)
+    map_outcome = add_up_map_results(
+        listed.options, listed.plan, maps, hashes, results, listed.prepared
+    )
     for line in input_warnings(listed.options, listed.plan, results):
         _LOG.warning("%s", line)
     map_outcome.save(listed.job(map_outcome.build), durable=True)

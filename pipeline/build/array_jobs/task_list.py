@@ -18,7 +18,10 @@ from pipeline.build.destination.destination import Destination, open_destination
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import prepared
 from pipeline.build.progress import Reporter
-from pipeline.build.stages import hash_tasks, map_tasks
+from pipeline.build.run_task import run_once
+from pipeline.build.stages import hash_tasks, map_tasks, prepare_tasks
+from pipeline.build.task_markers import finished
+from pipeline.build.task_results import PreparedFile
 from pipeline.build.tasks import HashTask, Job, MapTask
 from pipeline.storage.folder import Folder
 from pipeline.storage.s3.first_contact import refuse_unreachable
@@ -56,14 +59,43 @@ class TaskList:
 
     @property
     def maps(self) -> list[MapTask]:
-        return map_tasks(self.plan, self.options.of_dataset, self.work, self.options.allowed)
+        return map_tasks(
+            self.plan,
+            self.options.of_dataset,
+            self.work,
+            self.options.allowed,
+            prepared=self.prepared,
+        )
+
+    @property
+    def prepared(self) -> tuple[PreparedFile, ...]:
+        """Files that options name, which `plan_tasks` converted into work files.
+
+        Raises:
+            BuildError: a work file is missing.
+        """
+        tasks = prepare_tasks(self.plan, self.work)
+        found = [finished(task, self.out) for task in tasks]
+        for task, result in zip(tasks, found, strict=True):
+            if result is None:
+                raise BuildError(
+                    f"{self.work.where(task.prepared)}: the content of {task.file.name} is missing "
+                    "or incomplete; plan again, with --overwrite"
+                )
+        return tuple(result for result in found if result is not None)
 
     @property
     def hashes(self) -> list[HashTask]:
         return hash_tasks(self.plan, self.work)
 
     def job(self, build: str) -> Job:
-        return Job(build=build, options=self.options.of_dataset, out=self.out, work=self.work)
+        return Job(
+            build=build,
+            options=self.options.of_dataset,
+            out=self.out,
+            work=self.work,
+            prepared=self.prepared,
+        )
 
     @property
     def digest(self) -> str:
@@ -97,6 +129,9 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         _refuse_secrets(*(source.url for source in planned.sources))  # also URLs in an @LIST
         planned = replace(absolute(planned), passed_over=())
         listed = TaskList(options=options, plan=planned, destination=destination)
+        for task in prepare_tasks(planned, listed.work):
+            report.note(f"read --{task.file.option} {without_credentials(task.file.url)}")
+            run_once(task, lambda _: None, out=destination.out, durable=True)
         with destination.out.written(PLAN) as file:
             file.write(signed(listed.to_json()))
     return listed

@@ -16,7 +16,7 @@ from pipeline.build.build_plan import Plan
 from pipeline.build.map_stage.missing_ids import missing_id_warnings
 from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.options import DatasetOptions
-from pipeline.build.task_results import HashResult, MapResult
+from pipeline.build.task_results import HashResult, MapResult, PreparedFile
 from pipeline.build.tasks import HashTask, Job, MapTask
 from pipeline.inputs.content_hash import content_hash
 from pipeline.inputs.error_location import no_residue
@@ -80,11 +80,13 @@ def add_up_map_results(
     maps: Sequence[MapTask],
     hashes: Sequence[HashTask],
     results: Sequence[MapResult | HashResult],
+    prepared: Sequence[PreparedFile] = (),
 ) -> MapOutcome:
     """Add up the results of the map stage's tasks.
 
     Args:
         results: results of all map tasks in order, then of all hash tasks.
+        prepared: files that options name.
     Raises:
         InputError: an input holds no residue.
     """
@@ -104,7 +106,7 @@ def add_up_map_results(
             raise with_ignore(no_residue(source), source.url, found=source.found)
     inputs = input_entries(sources, [*maps, *hashes], results, records)
     return MapOutcome(
-        build=build_digest(options, inputs),
+        build=build_digest(options, inputs, prepared),
         inputs=inputs,
         spills=tuple(spills),
         residues=sum(residues),
@@ -191,11 +193,19 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
     return found
 
 
-def build_digest(options: DatasetOptions, inputs: Sequence[InputEntry]) -> str:
-    """Return a digest of inputs, options and version, as 16 hexadecimal digits.
+def build_digest(
+    options: DatasetOptions, inputs: Sequence[InputEntry], prepared: Sequence[PreparedFile]
+) -> str:
+    """Return a digest of inputs, named files, options and version, as 16 hexadecimal digits.
 
     The names of a build's files begin with these digits.
     """
     contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
-    values = {"thdpack": __version__, "options": options.shape(), "inputs": contents}
+    named = [[file.option, file.name, file.xxh3_128] for file in prepared]
+    values = {
+        "thdpack": __version__,
+        "options": options.shape(),
+        "inputs": contents,
+        "named_files": named,
+    }
     return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())

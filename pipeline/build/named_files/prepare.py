@@ -1,0 +1,18 @@
+"""Convert a file that an option names into a work file that tasks look up quickly."""
+
+from __future__ import annotations
+
+from pipeline.build.named_files.named_file import NamedFile
+from pipeline.build.task_results import PreparedFile
+from pipeline.storage.folder import Folder
+from schemas.errors import BuildError
+
+
+def prepare(file: NamedFile, name: str, work: Folder) -> PreparedFile:
+    """Read a named file, check it, and write its content as the work file `name`.
+
+    Raises:
+        InputError: the file cannot be read or breaks a rule.
+        BuildError: the work file cannot be written.
+    """
+    raise BuildError(f"--{file.option} is not implemented")
