@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.report.html.flow import Flow, Node, Stream
+from pipeline.report.html.input_figures import flow
 from pipeline.report.html.plots import Histogram, Series
 from pipeline.report.html.svg import Axis, round_steps
 from pipeline.report.render.numerals import about, change, duration, percent, size
+from schemas.records import Status
+from tests.helpers.data.made_report import made_report
 
 
 @settings(deadline=None)
@@ -131,3 +135,12 @@ def test_streams_are_as_wide_as_their_amounts_at_both_ends(amounts: list[list[in
         widths.append(bottom_left - top_left)
     for width, amount in zip(sorted(widths), carried, strict=True):
         assert width == pytest.approx(max(200 * amount / total, 1.5), abs=0.11)
+
+
+def test_every_status_has_a_node_in_the_flow() -> None:
+    report = made_report(records=1_000)
+    fates = {status: 10 + i for i, status in enumerate(Status)}
+    both = replace(report, by_status=fates, records=sum(fates.values()))
+    plot = flow(both).plot
+    assert isinstance(plot, Flow)
+    assert {node.name for node in plot.targets} == {status.replace("_", " ") for status in Status}

@@ -29,7 +29,7 @@ class Node:
     """A node, at which streams begin or end.
 
     words: text below the name
-    colour: class of the style sheet, `c1` … `c6`
+    colour: class of the style sheet, `c1` … `c7`
     """
 
     name: str

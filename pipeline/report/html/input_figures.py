@@ -24,6 +24,7 @@ _COLOURS: Final = {
     Status.TOO_SHORT: "c2",
     Status.TOO_LONG: "c3",
     Status.FILTERED: "c6",
+    Status.EXCLUDED: "c7",
 }
 _MOST_INPUTS: Final = 8
 """Largest number of nodes for inputs. If there are more, the smallest inputs share a node."""

@@ -26,7 +26,7 @@ RIDGE: Final = 66
 class Series:
     """One area of a histogram.
 
-    colour: class of the style sheet, `c1` … `c6`
+    colour: class of the style sheet, `c1` … `c7`
     edges: float[N + 1], edges of the bins in ascending order
     heights: float[N], height of each bin, ≥ 0
     says: str[N], text of each bin, shown while the pointer is on the bin; empty if bins have no

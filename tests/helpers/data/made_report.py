@@ -184,6 +184,7 @@ def _input(name: str, residues: np.ndarray) -> InputFlow:
         "too_short": short,
         "too_long": 0,
         "filtered": 0,
+        "excluded": 0,
         "duplicate": duplicates,
     }
     return InputFlow(

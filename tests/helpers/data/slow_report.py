@@ -24,7 +24,7 @@ from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import read_buckets, read_manifest
 from tests.helpers.data.oracle import biopython
 
-STATUSES = ("kept", "invalid", "too_short", "too_long", "filtered", "duplicate")
+STATUSES = ("kept", "invalid", "too_short", "too_long", "filtered", "excluded", "duplicate")
 POOL = 50
 
 
