@@ -15,6 +15,7 @@ from typing import Any, Final
 from pipeline.build.array_jobs.task_list_file import read_list
 from pipeline.build.build_plan import PLAN, Plan, absolute, comes_of, plan_digest
 from pipeline.build.destination.destination import Destination, open_destination
+from pipeline.build.named_files.named_file import MMSEQS
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import prepared
 from pipeline.build.progress import Reporter
@@ -119,9 +120,17 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     Raises:
         InputError: an input is missing or unreadable.
         DatasetError: another dataset or plan exists, and --overwrite was not given.
-        BuildError: another build is running, a URL holds credentials, or standard input is named.
+        BuildError: another build is running, a URL holds credentials, standard input is named, or
+            an option asks for a run of MMseqs2.
     """
-    _refuse_secrets(options.out, *options.inputs)
+    named = (*options.exclude, *filter(None, (options.clusters, options.metadata)))
+    _refuse_secrets(options.out, *options.inputs, *(v.removeprefix(MMSEQS) for v in named))
+    if mmseqs := [value for value in named if value.startswith(MMSEQS)]:
+        raise BuildError(
+            f"a task list cannot contain {mmseqs[0]}, because MMseqs2 needs the records of all map "
+            "tasks at once: build with `thdpack preprocess`, or run MMseqs2 yourself and name its "
+            "result table"
+        )
     if "-" in options.inputs:
         raise BuildError("only one process can read standard input: write it to a file first")
     destination = open_destination(options.out)

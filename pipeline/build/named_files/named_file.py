@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from pipeline.build.mmseqs.binary import find_mmseqs, mmseqs_version
 from pipeline.inputs.find import size_and_fingerprint
 from pipeline.storage.open_input import input_errors
 from schemas.manifest_entries import FileOption
+from schemas.text.redact import without_credentials
 
 MMSEQS: Final = "mmseqs:"
 
@@ -23,8 +25,10 @@ class NamedFile:
     url: local path or URL; empty for `--clusters mmseqs:0.5`
     name: last part of the url, for the manifest; the value itself for `--clusters mmseqs:0.5`
     bytes: size in bytes of the file as stored, before decompression
-    fingerprint: text that changes when the file changes; it is made without reading the file
+    fingerprint: text that changes when the file or the version of MMseqs2 changes; it is made
+        without reading the file
     mmseqs: True if the value began with `mmseqs:`
+    mmseqs_version: version of MMseqs2 if `mmseqs` is True
     """
 
     option: FileOption
@@ -33,6 +37,7 @@ class NamedFile:
     bytes: int
     fingerprint: str
     mmseqs: bool = False
+    mmseqs_version: str = ""
 
 
 class FileOptions(Protocol):
@@ -53,6 +58,7 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
 
     Raises:
         InputError: a file is missing.
+        BuildError: a value begins with `mmseqs:`, and MMseqs2 is not installed.
     """
     values: list[tuple[FileOption, str]] = [("exclude", value) for value in options.exclude]
     if options.clusters is not None:
@@ -64,15 +70,20 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
 
 def _named_file(option: FileOption, value: str) -> NamedFile:
     url = value.removeprefix(MMSEQS)
-    if option == "clusters" and url != value:
-        return NamedFile(option=option, url="", name=value, bytes=0, fingerprint=value, mmseqs=True)
-    with input_errors(url):
-        size, fingerprint = size_and_fingerprint(url)
+    mmseqs = url != value
+    version = mmseqs_version(find_mmseqs(option)) if mmseqs else ""
+    if option == "clusters" and mmseqs:
+        size, fingerprint, url, name = 0, value, "", value
+    else:
+        with input_errors(url):
+            size, fingerprint = size_and_fingerprint(url)
+        name = without_credentials(url).rstrip("/").rpartition("/")[2]
     return NamedFile(
         option=option,
         url=url,
-        name=url.rstrip("/").rpartition("/")[2],
+        name=name,
         bytes=size,
-        fingerprint=fingerprint,
-        mmseqs=url != value,
+        fingerprint=f"{fingerprint}-mmseqs-{version}" if mmseqs else fingerprint,
+        mmseqs=mmseqs,
+        mmseqs_version=version,
     )

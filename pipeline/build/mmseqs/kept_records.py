@@ -1,0 +1,83 @@
+"""Write the records that the map stage kept as FASTA, for MMseqs2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.build.reduce_stage.deduplicate import KEPT
+from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
+from pipeline.build.tasks import Job, OnBytes, ReduceTask
+from schemas.vocabulary import ESM2
+
+
+def write_kept_records(job: Job, partitions: int, path: Path, on_bytes: OnBytes) -> int:
+    """Write each distinct sequence of the kept records once; return the number of sequences.
+
+    The header of a sequence is the ordinal of its first record. Equal sequences are in the same
+    partition, so this needs only the memory of a partition's hashes. The sequences are in the order
+    of partitions, and within a partition in the order of ordinals. The file's bytes do not depend
+    on anything else.
+
+    Args:
+        on_bytes: called with the number of residues written since the last call.
+    Raises:
+        DamagedSpillError: a spill is damaged.
+    """
+    written = 0
+    with path.open("wb") as file:
+        for partition in range(partitions):
+            task = ReduceTask(job=job, partition=partition, partitions=partitions)
+            for run, first in _first_records(SpilledRecords(task)):
+                tokens, edges = run.tokens()
+                file.writelines(fasta_entries(run.rows.ordinal[first], tokens, edges, first))
+                on_bytes(int(run.rows.residues[first].sum()))
+                written += first.size
+    return written
+
+
+def fasta_entries(
+    names: NDArray[np.int64],
+    tokens: NDArray[np.uint8],
+    edges: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> Iterator[bytes]:
+    """Yield an entry of FASTA for each row. Tokens that are no letters become X.
+
+    Args:
+        names: int64[M], number that becomes the header of each entry.
+        tokens: uint8[T], tokens of all rows.
+        edges: int64[N + 1], edges of the rows in `tokens`.
+        rows: int64[M], rows to write.
+    """
+    letters = _LETTERS[tokens].tobytes()
+    begin, end = edges[rows].tolist(), edges[rows + 1].tolist()
+    for name, first, last in zip(names.tolist(), begin, end, strict=True):
+        yield b">%d\n%b\n" % (name, letters[first:last])
+
+
+def _first_records(spilled: SpilledRecords) -> Iterator[tuple[RecordRun, NDArray[np.int64]]]:
+    """Yield runs of a partition, with the rows of kept records whose sequence is new, int64[M]."""
+    seen = np.empty(0, dtype="S16")
+    for run in spilled.runs():
+        kept = np.flatnonzero(run.rows.status == KEPT)
+        hashes = np.ascontiguousarray(run.rows.hash[kept]).view("S16")
+        found, first = np.unique(hashes, return_index=True)
+        new = ~np.isin(found, seen)
+        yield run, kept[np.sort(first[new])]
+        if spilled.large:
+            seen = np.union1d(seen, found)
+
+
+def _letters() -> NDArray[np.uint8]:
+    table = np.full(256, ord("X"), dtype=np.uint8)
+    for letter, token in ESM2.letters.items():
+        if letter.isalpha():
+            table[token] = ord(letter)
+    return table
+
+
+_LETTERS = _letters()

@@ -1,0 +1,83 @@
+"""Run MMseqs2 as a child process that ends with this process, and show its errors."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pipeline.build.mmseqs import supervise
+from pipeline.storage.folder import Folder
+from schemas.errors import BuildError
+
+_LINES_SHOWN: Final = 3
+"""Maximum number of lines of MMseqs2's output that an error shows."""
+
+
+@contextmanager
+def scratch_folder(work: Folder, name: str) -> Iterator[Path]:
+    """Yield an empty folder on the local disk for a task's files. It is removed at the end.
+
+    A folder that an earlier, killed run of the task left in a local work folder is removed first.
+
+    Args:
+        name: name of the task.
+    """
+    if not work.local:
+        with tempfile.TemporaryDirectory(prefix="thdpack-mmseqs-") as path:
+            yield Path(path)
+        return
+    scratch = Path(work.where(f"thdpack-mmseqs-{name}"))
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def run_mmseqs(mmseqs: str, arguments: Sequence[str | Path], scratch: Path) -> None:
+    """Run a command of MMseqs2, and wait for its end.
+
+    If this process ends first, even if it is killed, MMseqs2 is killed too.
+
+    Args:
+        mmseqs: path of the binary.
+        arguments: name of the command, such as easy-search, and its arguments.
+        scratch: folder for a file with the output of MMseqs2.
+    Raises:
+        BuildError: MMseqs2 failed. The message has the last lines of its output.
+    """
+    command = [mmseqs, *map(str, arguments)]
+    log = scratch / "mmseqs.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", supervise.__file__, *command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        try:
+            code = process.wait()
+        finally:
+            process.stdin.close()  # after an exception, this ends MMseqs2
+    if code:
+        raise BuildError(
+            f"mmseqs {arguments[0]} failed with exit code {code}: {_last_lines(log)}; "
+            "run the same command to resume"
+        )
+
+
+def _last_lines(log: Path) -> str:
+    """Return the last lines of a log as one line."""
+    lines = log.read_bytes().decode("utf-8", "replace").splitlines()
+    return " | ".join([line.strip() for line in lines if line.strip()][-_LINES_SHOWN:])
