@@ -86,7 +86,7 @@ def dataset(folder: Path, size: int) -> Path:
         str(folder / "dataset"),
     ]
     subprocess.run(
-        [*command, "--valid-fraction", "0", "--log-json"], check=True, stdout=subprocess.DEVNULL
+        [*command, "--split", "train=1", "--log-json"], check=True, stdout=subprocess.DEVNULL
     )
     return folder / "dataset"
 

@@ -183,7 +183,7 @@ def linked(options: Options, out: Path) -> Manifest:
     entries = tuple(replace(entry, name=f"train/{i}.arrow") for i in range(options.shards))
     for other in entries[1:]:
         os.link(first, out / other.name)
-    many = replace(manifest, shards={"train": entries, "valid": ()})
+    many = replace(manifest, shards={"train": entries, "valid": (), "test": ()})
     (out / "manifest.json").write_text(many.to_json())
     return many
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, Self, TypedDict
 
 import msgspec
@@ -25,6 +25,7 @@ from schemas.manifest_entries import (
     SplitTotals,
 )
 from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits, slots_for
+from schemas.split_fractions import SplitFractions
 from schemas.untrusted_json import (
     MOST_TOKENS,
     Count,
@@ -49,7 +50,7 @@ class _UsedOptions(TypedDict):
     min_residues: Annotated[int, Meta(ge=1)]
     on_invalid: Literal["unk", "skip", "error"]
     packer: Annotated[str, Meta(max_length=100)]
-    valid_fraction: Annotated[float, Meta(ge=0, le=1)]
+    split: Annotated[str, Meta(max_length=100)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +137,12 @@ class Manifest(SequenceLimits):
             raise ManifestError(
                 f"{where}: {problem}: the manifest contradicts itself; build the dataset again"
             )
-        return manifest
+        # the keys of the file are sorted; readers show the splits in their own order
+        return replace(
+            manifest,
+            shards={split: manifest.shards[split] for split in SPLITS},
+            splits={split: manifest.splits[split] for split in SPLITS},
+        )
 
     def files(self) -> tuple[ShardEntry | RecordsEntry, ...]:
         """Return all files of the dataset except the manifest."""
@@ -230,6 +236,11 @@ def _options(manifest: Manifest) -> Iterator[str]:
             f"options: length_multiple {used['length_multiple']} does not divide "
             f"capacity {manifest.capacity}"
         )
+    try:
+        if str(SplitFractions.parse(used["split"])) != used["split"]:
+            yield f"options: split {used['split']!r} is not in its shortest form"
+    except ValueError as error:
+        yield f"options: {error}"
 
 
 def _names(manifest: Manifest) -> Iterator[str]:

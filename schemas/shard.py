@@ -15,7 +15,8 @@ BATCH_BUCKETS: Final = 64
 """Number of buckets in a record batch, which is about 1 MiB at 16,384 tokens per bucket. A reader
 maps one record batch at a time."""
 
-SPLITS: Final = ("train", "valid")
+SPLITS: Final = ("train", "valid", "test")
+"""Splits of every dataset. A split without records has no shards."""
 
 
 def shard_schema(capacity: int) -> pa.Schema:

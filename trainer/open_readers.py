@@ -28,7 +28,8 @@ class Readers:
     """Readers of a run.
 
     train: endless reader of this rank's training buckets.
-    valid: buckets of the valid splits of all datasets; empty if no dataset has such a split.
+    valid: buckets of the split of validations, of all datasets; empty if no dataset has a valid
+        split.
     manifest: manifest of the dataset. For a mixture, see `mixed`.
     """
 
@@ -65,7 +66,8 @@ def open_readers(
 
     Raises:
         ValueError: the batch does not divide evenly among the ranks, the datasets of a mixture
-            differ in their buckets, or the model cannot be trained on a dataset.
+            differ in their buckets, the model cannot be trained on a dataset, or --valid-split is
+            test, but no dataset has a test split.
     """
     data = options.data
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
@@ -99,13 +101,20 @@ def open_readers(
         )
     )
     stack.enter_context(train)
+    split = options.output.valid_split
     valid = Buckets(
         [
-            stack.enter_context(ShardReader(url, split="valid", prefetch=0, **storage))
+            stack.enter_context(ShardReader(url, split=split, prefetch=0, **storage))
             for url, each in zip(weights, manifests, strict=True)
-            if "valid" in each.splits and each.splits["valid"].buckets
+            if each.splits[split].buckets
         ]
     )
+    if split == "test" and not valid:
+        shown = ", ".join(map(without_credentials, weights))
+        raise ValueError(
+            f"--valid-split is test, but the test split of {shown} is empty: build "
+            "the dataset with thdpack preprocess --split train=0.98,valid=0.01,test=0.01"
+        )
     readers = Readers(train=train, valid=valid, manifest=manifest)
     return readers, replace(options, data=batch.data), batch.note
 

@@ -6,6 +6,7 @@
 | --tokens-per-step, --buckets-per-step | error: this needs a new run |
 | steps, learning rate, schedule, betas, weight decay, clipping | accepted and logged at the start |
 | backend, precision and its layers, --quantized-init | accepted and logged at the start |
+| --valid-split | error, unless the run is finished: losses of two splits cannot be compared |
 | URL of the dataset, cache, prefetch, outputs | accepted: results stay the same |
 | number of ranks, parallelism, --recompute, --cuda-graph | accepted: only rounding differs |
 """
@@ -76,6 +77,22 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         tokens_given=data.tokens_given,
     )
     return replace(options, model=model, data=kept, optimizer=optimizer, output=output)
+
+
+def check_valid_split(options: TrainOptions, before: TrainOptions, step: int) -> None:
+    """Check that an unfinished run keeps the split of its validations.
+
+    Args:
+        step: number of steps that the run has done.
+    Raises:
+        ValueError: steps are left, and --valid-split differs.
+    """
+    now, then = options.output.valid_split, before.output.valid_split
+    if now != then and step < options.optimizer.steps:
+        raise ValueError(
+            f"{options.output.out} holds an unfinished run with --valid-split {then}, not {now}: "
+            f"finish the run first, and then repeat the command with --valid-split {now}"
+        )
 
 
 def _other_start(given: str, then: str, out: str) -> str:

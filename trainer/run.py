@@ -161,12 +161,17 @@ class TrainingRun:
         buckets = self.options.data.buckets_per_micro_batch * self.topology.data_ranks
         return train.tokens / train.buckets * buckets
 
+    @property
+    def valid_split(self) -> str:
+        """Split that validations read."""
+        return self.options.output.valid_split
+
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
     def validate(self, log: RunLog) -> bool:
-        """Validate on the valid split, if the dataset has one. Return True if the loss is the
-        lowest so far.
+        """Validate on the split of --valid-split, if the dataset has it. Return True if the loss is
+        the lowest so far.
         """
         if not self.valid:
             return False
@@ -186,22 +191,24 @@ class TrainingRun:
         compared with this one.
         """
         if self.valid:
-            log.say("first, validating the weights of --init-from on the valid split")
+            log.say(f"first, validating the weights of --init-from on the {self.valid_split} split")
             self._validated(self.valid, log)
 
     def validate_end(self, log: RunLog) -> None:
         """Validate a finished run if metrics.jsonl lacks the validation after the last step, for
-        example because a signal stopped the run before that validation.
+        example because a signal stopped the run before that validation, or because --valid-split
+        has changed.
         """
-        recorded = run_on_main(self.topology, lambda: log.has_validation(self.step))
+        split = self.valid_split
+        recorded = run_on_main(self.topology, lambda: log.has_validation(self.step, split))
         if self.valid and self.sound and not recorded:
-            log.say("the last step was not validated yet: validating on the valid split")
+            log.say(f"the last step was not validated yet: validating on the {split} split")
             self.validate(log)
 
     def _validated(self, valid: Buckets, log: RunLog) -> Validation:
         with self.statistics.paused(), preserve_scaling(self.model):
             found = validate(self.model, valid, self.valid_masker, self.topology, self.autocast)
-        log.validation(self.step, found)
+        log.validation(self.step, found, self.valid_split)
         return found
 
     def save(self, *, wait: bool) -> None:

@@ -29,9 +29,11 @@ def describe(run: StartingPoint) -> str:
             start += f", changed from here: {run.changes}"
     memory = f", {run.memory} each" if run.memory else ""
     if run.readers.valid:
-        valid = f"{len(run.readers.valid):,} for validation"
+        split = run.options.output.valid_split
+        of_split = "" if split == "valid" else f", of the {split} split"
+        valid = f"{len(run.readers.valid):,} for validation{of_split}"
     else:
-        valid = "none for validation: thdpack preprocess --valid-fraction 0.01 creates some"
+        valid = "none for validation: thdpack preprocess --split train=0.99,valid=0.01 creates some"
     return (
         f"{start}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, "
         f"{_precision(run)}, {_arrangement(run)}{memory} · {_graph(run)}"

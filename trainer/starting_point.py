@@ -33,7 +33,7 @@ from trainer.monitoring.layer_statistics import check_statistics
 from trainer.monitoring.trackers import check_trackers
 from trainer.open_readers import Readers, open_readers
 from trainer.optimizer import with_warmup
-from trainer.resume_options import changes, resumed
+from trainer.resume_options import changes, check_valid_split, resumed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +109,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
     shape_note = ""
     if before:
         options = resumed(options, before.options)
+        check_valid_split(options, before.options, before.step)
     elif options.output.init_from:
         shape_note = _shape_note(options, topology)
     readers, options, batch_note = open_readers(options, topology, stack)

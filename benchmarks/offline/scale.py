@@ -49,6 +49,7 @@ from pipeline.storage.local_folder import LocalFolder
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.records import Status
+from schemas.shard import SPLITS
 
 SIZES = (60_000_000, 200_000_000, 2_000_000_000)
 RECORD_BYTES = 431
@@ -111,12 +112,12 @@ def made_parts(
     filled = rng.multinomial(records, np.full(partitions, 1 / partitions))
     some = [
         made_statistics(options, int(share * KEPT * filled.mean()), rng)
-        for share in (0.99, 0.01)
+        for share in (0.98, 0.01, 0.01)
         for _ in range(16)
     ]
     parts = []
     for partition, count in enumerate(filled.tolist()):
-        statistics = {"train": some[partition % 16], "valid": some[16 + partition % 16]}
+        statistics = {split: some[16 * i + partition % 16] for i, split in enumerate(SPLITS)}
         sizes = {
             split: {"bytes": s.buckets * 17_000, "buckets": s.buckets, "tokens": s.tokens}
             for split, s in statistics.items()

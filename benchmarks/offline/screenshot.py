@@ -1,6 +1,6 @@
 """Take a screenshot of an HTML report, such as docs/images/report.png.
 
-    thdpack preprocess data/sample.fasta --out data/sample --capacity 4096 --valid-fraction 0
+    thdpack preprocess data/sample.fasta --out data/sample --capacity 4096 --split train=1
     thdpack stats data/sample --html report.html
     python -m benchmarks.offline.screenshot report.html docs/images/report.png --height 2126
     python -m benchmarks.offline.screenshot report.html docs/images/report-dark.png --height 2126 \\

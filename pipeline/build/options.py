@@ -14,6 +14,7 @@ from pipeline.executors.registry import EXECUTORS, ExecutorName
 from pipeline.inputs.formats.registry import Format
 from pipeline.inputs.source import Allowed
 from schemas.shard import SequenceLimits
+from schemas.split_fractions import SplitFractions
 from schemas.text.byte_size import parse_bytes
 
 _LEAST_MEMORY: Final = 256 << 20
@@ -62,10 +63,11 @@ class DatasetOptions(SequenceLimits):
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that has the same residues as an earlier record after --long truncate has
     cropped both records. `none` keeps all records."""
-    valid_fraction: float = 0.01
-    """Share of records that go to the valid split. The choice depends on the hash of a record's
-    first max-seq-len - 2 residues. Therefore the order of inputs does not matter, and records that
-    are equal after truncation are always in the same split."""
+    split: str = "train=0.99,valid=0.01"
+    """Shares of the records that go to the splits train, valid and test, such as
+    train=0.98,valid=0.01,test=0.01. Without train, train has the rest. The choice depends on the
+    hash of a record's first max-seq-len - 2 residues. Therefore the order of inputs does not
+    matter, and records that are equal after truncation are always in the same split."""
     seed: int = 0
     """Seed of the global shuffle."""
     packer: PackerName = "balanced"
@@ -104,8 +106,7 @@ class DatasetOptions(SequenceLimits):
             raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1")
         if self.dedup == "cropped" and self.long == "split":
             raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
-        if not 0 <= self.valid_fraction <= 1:
-            raise ValueError(f"--valid-fraction is {self.valid_fraction}, expected 0..1")
+        SplitFractions.parse(self.split)
         for name in ("exclude_identity", "exclude_coverage"):
             if not 0 < getattr(self, name) <= 1:
                 option = f"--{name.replace('_', '-')}"
@@ -150,14 +151,25 @@ class DatasetOptions(SequenceLimits):
         return self.max_seqs if self.max_seqs is not None else max(127, self.capacity // 128 - 1)
 
     @property
+    def fractions(self) -> SplitFractions:
+        """Share of the records in each split."""
+        return SplitFractions.parse(self.split)
+
+    @property
     def buckets_per_shard(self) -> int:
         """Maximum number of buckets in a shard."""
         return max(1, (self.shard_mb << 20) // self.capacity)
 
     def shape(self) -> dict[str, Any]:
-        """Return every option by name. Defaults that depend on other options are filled in."""
+        """Return every option by name. Defaults that depend on other options are filled in, and
+        --split has its shortest form."""
         shape = {field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
-        return {**shape, "max_seqs": self.most_seqs, "on_invalid": self.on_invalid or "unk"}
+        return {
+            **shape,
+            "max_seqs": self.most_seqs,
+            "on_invalid": self.on_invalid or "unk",
+            "split": str(self.fractions),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,12 @@ _BUILD_OTHERS: Final = {
     **dict.fromkeys(("--max-length", "--max-seq-length"), "use --max-seq-len"),
     **dict.fromkeys(("--num-workers", "--num-proc", "--threads", "-j"), "use --workers"),
     **dict.fromkeys(
-        ("--val-fraction", "--valid-split", "--validation-split"), "use --valid-fraction"
+        ("--valid-fraction", "--val-fraction", "--valid-split", "--validation-split"),
+        "use --split train=0.99,valid=0.01, with the share of each split",
+    ),
+    **dict.fromkeys(
+        ("--test-fraction", "--test-split", "--splits"),
+        "use --split train=0.98,valid=0.01,test=0.01, with the share of each split",
     ),
     **dict.fromkeys(("--bucket-size", "--tokens-per-bucket"), "use --capacity"),
 }

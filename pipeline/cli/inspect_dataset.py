@@ -66,6 +66,8 @@ def show_summary(dataset: str | Path) -> None:
     for name, value in summary_lines(manifest, known_fates(manifest, str(dataset))):
         print(f"{name:>16}  {value}")
     for split, entries in manifest.shards.items():
+        if not entries:
+            continue
         size = sum(entry.bytes for entry in entries) / 1e6
         print(f"{split + ' shards':>16}  {len(entries)}, {size:,.1f} MB")
     inputs = ", ".join(entry.name for entry in manifest.inputs[:5])

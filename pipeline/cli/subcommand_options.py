@@ -183,7 +183,7 @@ class InspectOptions:
     dataset: Dataset
     """Folder or URL of the dataset."""
     split: Optional[str] = None  # noqa: UP045
-    """Split of the bucket that --bucket names: train (the default) or valid."""
+    """Split of the bucket that --bucket names: train (the default), valid or test."""
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
@@ -250,7 +250,7 @@ class BenchReaderOptions:
     dataset: Dataset
     """Folder or URL of the dataset."""
     split: str = "train"
-    """Split to read."""
+    """Split to read: train, valid or test."""
     seconds: float = 5.0
     """Duration of the measurement in seconds."""
     seed: int = 0

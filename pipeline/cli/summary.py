@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
 from typing import Final
 
 from pipeline.build.build_dataset import Built
@@ -14,12 +16,13 @@ from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
 from schemas.records import Status
+from schemas.split_fractions import SplitFractions
 from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 from schemas.vocabulary import GAPS
 
-_FEWEST_VALID: Final = 20
-"""The hint about an empty valid split suggests a fraction that yields this many records."""
+_FEWEST_ASIDE: Final = 20
+"""The hint about an empty split suggests a share that yields this many records."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -58,7 +61,10 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
         yield "gaps", f"{kept}: remove them from the input if they are left over from an alignment"
     if fates is not None:
         yield from _left_out_lines(manifest, fates)
+    fractions = SplitFractions.parse(str(manifest.options["split"]))
     for split, totals in manifest.splits.items():
+        if not (totals.buckets or fractions.share(split)):
+            continue  # the user has not asked for this split
         counts = f"{plural(totals.buckets, 'bucket')}, {plural(totals.sequences, 'sequence')}"
         fill = f"{totals.tokens:,} tokens, fill {100 * totals.fill(manifest.capacity):.2f} %"
         balance = f"Σ length² spread {totals.spread:.4f}, max / mean {totals.peak:.3f}"
@@ -73,15 +79,18 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
 
 
 def _empty(manifest: Manifest, split: str) -> str:
-    """Return the text for an empty split. For valid, suggest a larger --valid-fraction."""
-    fraction, kept = manifest.options["valid_fraction"], manifest.records_by_status[Status.KEPT]
-    if split != "valid" or not fraction or kept < 2:
+    """Return the text for an empty split. For valid and test, suggest a larger share."""
+    fractions = SplitFractions.parse(str(manifest.options["split"]))
+    kept = manifest.records_by_status[Status.KEPT]
+    if split == "train" or kept < 2:
         return "empty"
-    larger = min(0.5, max(0.01, math.ceil(100 * _FEWEST_VALID / kept) / 100))
-    text = f"empty: --valid-fraction {fraction} of {kept:,} records set none aside for validation"
-    if larger <= float(fraction):
+    text = f"empty: --split {fractions} set none of {kept:,} records aside for {split}"
+    share = min(Decimal("0.5"), Decimal(max(1, math.ceil(100 * _FEWEST_ASIDE / kept))) / 100)
+    train = fractions.train - (share - fractions.share(split))
+    if share <= fractions.share(split) or train <= 0:
         return text
-    return f"{text}; --valid-fraction {larger} would set aside about {round(larger * kept)}"
+    larger = replace(fractions, **{"train": train, split: share})
+    return f"{text}; --split {larger} would set aside about {round(share * kept)}"
 
 
 def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[str, str]]:

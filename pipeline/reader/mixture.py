@@ -46,7 +46,7 @@ class Mixture(ReaderOptions, GlobalCursor):
         datasets: a pair (url, weight) for each dataset, or a dict from url to weight. Weights are
             above 0 and need not sum to 1. The weight 0.1 means exactly a tenth, not the nearest
             float. For a third, give Fraction(1, 3) or "1/3".
-        split: split to read, train or valid.
+        split: split to read: train, valid or test.
         changes: a pair (position, weights) for each change of weights. Positions are ascending. The
             weights, one for each dataset, apply from the position on.
         seed: seed of the order, the same on every rank.

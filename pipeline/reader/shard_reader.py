@@ -43,7 +43,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
 
     Args:
         url: folder of the dataset, or a URL of any protocol that fsspec supports.
-        split: split to read, train or valid.
+        split: split to read: train, valid or test.
         seed: seed of the order, the same on every rank.
         rank: rank of this process, as in torch.distributed.
         world_size: number of ranks.

@@ -59,11 +59,14 @@ class SplitReader:
         self.url, self.shape = url, BucketShape.of(self.manifest)
         if split not in self.manifest.shards:
             raise DatasetError(
-                f"{url}: no split {split!r}; it has {', '.join(sorted(self.manifest.shards))}"
+                f"{url}: no split {split!r}; it has {', '.join(self.manifest.shards)}"
             )
         self._entries = [entry for entry in self.manifest.shards[split] if entry.buckets]
         if not self._entries:
-            raise DatasetError(f"{url}: split {split!r} is empty")
+            raise DatasetError(
+                f"{url}: split {split!r} is empty: build the dataset with a larger share of "
+                f"{split}, see --split of thdpack preprocess"
+            )
         self._first_numbers = np.cumsum([0, *(entry.buckets for entry in self._entries)])
         self._order = Order([entry.buckets for entry in self._entries], seed)
         self._prefetch = prefetch

@@ -49,7 +49,7 @@ class Settings:
     min_residues: int
     on_invalid: str
     dedup: str
-    valid_fraction: float
+    split: str
     seed: int
     max_seqs: int
     length_multiple: int
@@ -173,7 +173,7 @@ class SplitReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waste:
-    """Padding and attention cost of one way of batching the sequences of both splits.
+    """Padding and attention cost of one way of batching the sequences of all splits.
 
     Σ length² is computed from padded lengths.
 
@@ -248,7 +248,7 @@ class Report:
     cropped_copies: number of kept records whose residues, after truncation, equal those of an
       earlier record
     residues_in: number of residues in all records
-    residues_kept, tokens: number of residues and number of tokens in the buckets of both splits
+    residues_kept, tokens: number of residues and number of tokens in the buckets of all splits
     longest: the longest records, at most TOP, in descending order of residues; records of equal
       length are in input order
     repeated: the records with the most duplicates, at most TOP, in descending order of `times`;

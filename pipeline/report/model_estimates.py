@@ -57,7 +57,7 @@ class Budget:
 class Prediction:
     """Predicted result of `thdpack preprocess`.
 
-    shards, buckets: number of shards and number of buckets, over both splits
+    shards, buckets: number of shards and number of buckets, over all splits
     fill: number of real tokens divided by the number of tokens that the buckets have room for
     slots: number of sequences that `cu_seqlens` of a bucket has room for
     bytes: size on disk of the shards and records/ together

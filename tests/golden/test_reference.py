@@ -126,7 +126,7 @@ def test_ten_thousand_records_fill_the_fewest_buckets_and_no_bucket_costs_much_m
     for name, split in manifest.splits.items():
         tokens = [b["num_tokens"] for b in buckets if b["split"] == name]
         assert len(tokens) == -(-sum(tokens) // manifest.capacity)
-        assert split.cost_max < 1.02 * split.cost_sum / split.buckets
+        assert split.cost_max <= 1.02 * split.cost_sum / max(split.buckets, 1)
     assert manifest.slots == 64
 
 

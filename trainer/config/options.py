@@ -202,8 +202,11 @@ class OutputOptions:
     keep_last: int = 2
     """Number of checkpoints to keep, besides the checkpoint of the best validation loss."""
     validate_every: int = 1_000
-    """Number of steps between validations on the dataset's valid split. 0: only after the last
+    """Number of steps between validations on the split of --valid-split. 0: only after the last
     step. The run always validates after its last step."""
+    valid_split: Literal["valid", "test"] = "valid"
+    """Split of the dataset that validations read. To evaluate a finished run on the test split,
+    repeat its command with --valid-split test."""
     log_every: int = 10
     """Number of steps between lines of metrics."""
     tensorboard: bool = False

@@ -68,7 +68,7 @@ OTHERS: Final = {
     # MosaicML Streaming
     "--remote": "use --data",
     "--local": "use --cache-dir; a local dataset is read in place",
-    "--split": "not needed: training reads the split train, and validation the split valid",
+    "--split": "not needed: training reads the split train, validation that of --valid-split",
     "--cache-limit": "use --cache-bytes",
     "--predownload": "use --prefetch, the number of shards to fetch ahead",
     "--batch-size": _BATCH,

@@ -120,9 +120,9 @@ class RunLog:
             self._step_task, completed=found.done, total=found.micro_batches, description=rate
         )
 
-    def validation(self, step: int, found: Validation) -> None:
+    def validation(self, step: int, found: Validation, split: str) -> None:
         self._write(
-            "valid",
+            split,
             step,
             {
                 "loss": found.loss,
@@ -131,18 +131,19 @@ class RunLog:
                 "tokens": found.tokens,
             },
         )
+        of_split = "" if split == "valid" else f" on the {split} split"
         self.say(
-            f"step {step:,} · validation: loss {found.loss:.4f} · perplexity "
+            f"step {step:,} · validation{of_split}: loss {found.loss:.4f} · perplexity "
             f"{found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
         )
 
-    def has_validation(self, step: int) -> bool:
-        """Return whether metrics.jsonl has a validation of a step with a finite loss. Call this on
-        rank 0 only.
+    def has_validation(self, step: int, split: str) -> bool:
+        """Return whether metrics.jsonl has a validation of a step on a split, with a finite loss.
+        Call this on rank 0 only.
         """
         lines = map(json.loads, self._path.read_text().splitlines())
         return any(
-            line.get("kind") == "valid" and line["step"] == step and line.get("loss") is not None
+            line.get("kind") == split and line["step"] == step and line.get("loss") is not None
             for line in lines
         )
 

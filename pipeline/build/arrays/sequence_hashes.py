@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -9,10 +10,14 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.bucket_kernel import gather
 from pipeline.build.arrays.hash_kernel import xxh3_128_digests
+from schemas.shard import SPLITS
+from schemas.split_fractions import SplitFractions
 from schemas.splitmix import mix
 
 HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
 """The 16 digest bytes of an xxh3_128, as two big-endian integers."""
+_ASCENDING: Final = ("valid", "test", "train")
+"""Splits in the order of their keys."""
 
 
 def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.void]:
@@ -65,12 +70,30 @@ def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64
     return (upper >> np.uint64(32)).astype(np.int64)
 
 
-def in_valid(hashes: NDArray[np.void], fraction: float) -> NDArray[np.bool_]:
-    """Return a mask of the sequences in the valid split, bool[N].
+def split_of(hashes: NDArray[np.void], fractions: SplitFractions) -> NDArray[np.int8]:
+    """Return the split of each sequence, int8[N]: index into SPLITS.
 
     The split depends on the lower half of the hash, so that it is independent of the partition.
     """
-    return (hashes["low"].astype(np.uint64) >> np.uint64(11)) < np.uint64(round(fraction * 2**53))
+    return split_of_keys(hashes["low"].astype(np.uint64), fractions)
+
+
+def split_of_keys(keys: NDArray[np.uint64], fractions: SplitFractions) -> NDArray[np.int8]:
+    """Return the split of each key, int8[N]: index into SPLITS.
+
+    The lowest keys are in valid, the next in test, and all others in train. Therefore a record of
+    valid stays in valid if a test split is added.
+
+    Args:
+        keys: uint64[N], uniformly distributed. The upper 53 bits decide.
+    """
+    limits, share = [], Fraction(0)
+    for split in _ASCENDING[:-1]:
+        share += Fraction(fractions.share(split))
+        limits.append(round(share * 2**53))
+    codes = np.array([SPLITS.index(split) for split in _ASCENDING], dtype=np.int8)
+    place = np.searchsorted(np.array(limits, dtype=np.uint64), keys >> np.uint64(11), side="right")
+    return codes[place]
 
 
 def shuffle_keys(

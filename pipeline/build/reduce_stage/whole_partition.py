@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.sequence_hashes import first_piece_hashes, in_valid
+from pipeline.build.arrays.sequence_hashes import first_piece_hashes, split_of
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import (
     KEPT,
@@ -75,7 +75,7 @@ def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) 
         rows.status, rows.duplicate_of = mark_duplicates(
             rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal
         )
-    rows.split = assign_splits(rows, in_valid(cropped, options.valid_fraction))
+    rows.split = assign_splits(rows, split_of(cropped, options.fractions))
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
     copies = count_copies(cropped[cropped_copy_candidates(rows.status, rows.residues, options)])
     return Partition(
@@ -88,10 +88,10 @@ def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) 
     )
 
 
-def assign_splits(rows: RecordRows, valid: NDArray[np.bool_]) -> NDArray[np.int8]:
+def assign_splits(rows: RecordRows, splits: NDArray[np.int8]) -> NDArray[np.int8]:
     """Return the split of each row, int8[N]: index into SPLITS, or -1 for records not kept.
 
     Args:
-        valid: bool[N], mask of the rows whose sequences are in the valid split.
+        splits: int8[N], split that the hash of each row decides.
     """
-    return np.where(rows.status == KEPT, valid.astype(np.int8), -1).astype(np.int8)
+    return np.where(rows.status == KEPT, splits, np.int8(-1))

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.sequence_hashes import in_valid, sequence_hashes
+from pipeline.build.arrays.sequence_hashes import sequence_hashes, split_of
 from pipeline.build.verify.bucket_sequences import BucketSequences, bucket_sequences
 from pipeline.build.verify.record_columns import (
     RecordColumns,
@@ -32,6 +32,7 @@ from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
 from schemas.records import Status
+from schemas.split_fractions import SplitFractions
 from schemas.text.phrases import plural
 
 
@@ -236,12 +237,9 @@ class _SequenceComparison:
     def _check_first_pieces(self) -> None:
         """Check splits and `--dedup cropped` by the hashes of the kept records' first pieces."""
         records, kept, options = self._records, self._kept, self._manifest.options
-        fraction = float(options["valid_fraction"] or 0)
-        wrong = kept & (records.split != in_valid(self._first_piece, fraction))
-        # in datasets of early versions, the split depends on the hash of the whole record
-        wrong_by_whole = kept & (records.split != in_valid(records.hash, fraction))
-        if wrong.any() and wrong_by_whole.any():
-            self._wrong("not in the split that the hash of its first piece decides", wrong)
+        fractions = SplitFractions.parse(str(options["split"]))
+        wrong = kept & (records.split != split_of(self._first_piece, fractions))
+        self._wrong("not in the split that the hash of its first piece decides", wrong)
         if options["dedup"] == "cropped":
             what = "kept although an earlier record is the same after cropping"
             self._problems += _check_unique(self._first_piece, kept, what)

@@ -15,6 +15,7 @@ from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.storage.folder import Folder
 from schemas.manifest import Manifest
 from schemas.records import Status, records_schema
+from schemas.shard import SPLITS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class RecordColumns:
 
     hash:         HASH[N]
     status:       index into `Status`
-    split:        index into the manifest's splits
+    split:        index into SPLITS
     shard:        index into the manifest's shards, numbered across all splits
     split, shard, bucket, duplicate_of: -1 for null
     """
@@ -88,7 +89,7 @@ def read_record_columns(dataset: Folder, manifest: Manifest) -> tuple[RecordColu
         if ordinal.size and (ordinal.min() < 0 or ordinal.max() >= total):
             return columns, [f"{entry.name}: an ordinal is outside 0..{total - 1}"]
         rows += np.bincount(ordinal, minlength=total)
-        columns.fill(ordinal, table, list(manifest.splits), shards)
+        columns.fill(ordinal, table, list(SPLITS), shards)
         sources.update(table.column("source").to_pylist())
     problems = record_problem("a record does not have exactly one row", rows != 1)
     for expected in manifest.inputs:

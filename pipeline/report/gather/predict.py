@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from packers import PACKERS
 from pipeline.build.arrays.header_arrays import text_array
-from pipeline.build.arrays.sequence_hashes import in_valid, partitions_of
+from pipeline.build.arrays.sequence_hashes import partitions_of, split_of
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.record_table import header_table
 from pipeline.build.reduce_stage.sequences import (
@@ -82,11 +82,11 @@ class _Buckets:
 class _Left:
     """Sequences that have no bucket yet.
 
-    valid: bool[N], True for each sequence in the valid split
+    split: int8[N], split of each sequence, an index into SPLITS
     """
 
     sequences: Sequences
-    valid: NDArray[np.bool_]
+    split: NDArray[np.int8]
 
 
 def predict(
@@ -116,8 +116,8 @@ def predict(
             np.zeros(chosen.size, dtype=np.int64),
             options,
         )
-        valid = in_valid(records.cropped[chosen], options.valid_fraction)[row]
-        rests.append(_pack(_Left(sequences, valid), found, options, final=partitions == 1))
+        split = split_of(records.cropped[chosen], options.fractions)[row]
+        rests.append(_pack(_Left(sequences, split), found, options, final=partitions == 1))
     while len(rests) > RESTS_TOGETHER:
         rests = [
             _pack(_joined(rests[i : i + RESTS_TOGETHER]), found, options, final=False)
@@ -169,7 +169,7 @@ def _joined(rests: Sequence[_Left]) -> _Left:
     }
     sequences = Sequences(**columns)
     order = shuffle_order(sequences)
-    return _Left(sequences.take(order), np.concatenate([rest.valid for rest in rests])[order])
+    return _Left(sequences.take(order), np.concatenate([rest.split for rest in rests])[order])
 
 
 def _pack(
@@ -183,7 +183,7 @@ def _pack(
     """
     left = np.zeros(len(part.sequences), dtype=np.bool_)
     for code, split in enumerate(SPLITS):
-        chosen = np.flatnonzero(part.valid == bool(code))
+        chosen = np.flatnonzero(part.split == code)
         lengths = part.sequences.residues[chosen] + 2
         spans = round_up_all(lengths, options.length_multiple)
         bucket = PACKERS[options.packer](
@@ -192,4 +192,4 @@ def _pack(
         left[chosen[bucket < 0]] = True
         full = bucket >= 0
         found[split].add(lengths[full], spans[full], bucket[full].astype(np.int64), options)
-    return _Left(part.sequences.take(left), part.valid[left])
+    return _Left(part.sequences.take(left), part.split[left])

@@ -66,7 +66,9 @@ def _report(report: Report) -> dict[str, Any]:
         "report": report,
         "kept": report.by_status["kept"],
         "duplicates": report.by_status["duplicate"],
-        "tokens": ", ".join(f"{numerals.about(split.tokens)} {split.name}" for split in splits),
+        "tokens": ", ".join(
+            f"{numerals.about(split.tokens)} {split.name}" for split in tables.shown_splits(report)
+        ),
         "buckets": sum(split.buckets for split in splits),
         "shards": sum(split.shards for split in splits),
         "stored": stored if report.prediction is None else report.prediction.bytes,

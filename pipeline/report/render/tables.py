@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeVar
 
 from pipeline.report.comparison import Comparison
-from pipeline.report.model import RecordNote, Report
+from pipeline.report.model import RecordNote, Report, SplitReport
 from pipeline.report.model_estimates import BudgetRow
 from pipeline.report.render.numerals import change, duration, percent, size
 from schemas.models import FEW_EPOCHS
 from schemas.records import Status
+from schemas.split_fractions import SplitFractions
 
 RELATED: Final = {
     "same": "A and B are the same build.",
@@ -52,10 +53,16 @@ class Table:
     left_out: int = 0
 
 
+def shown_splits(report: Report) -> tuple[SplitReport, ...]:
+    """Return the splits that the build's options ask for."""
+    fractions = SplitFractions.parse(report.settings.split)
+    return tuple(s for s in report.splits if s.buckets or fractions.share(s.name))
+
+
 def splits(report: Report) -> Table:
     """Return the size of each split and the statistics of its buckets."""
     return _table(
-        report.splits,
+        shown_splits(report),
         {
             "split": lambda split: split.name,
             "shards": lambda split: f"{split.shards:,}",

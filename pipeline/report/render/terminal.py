@@ -201,7 +201,9 @@ def _composition(report: Report) -> Iterable[_Part]:
 def _splits(report: Report) -> Iterable[_Part]:
     """Draw a table with a column for each split. A table with a row for each split is too wide."""
     table = tables.splits(report)
-    mean = (f"{split.sequences / max(split.buckets, 1):.1f}" for split in report.splits)
+    mean = (
+        f"{split.sequences / max(split.buckets, 1):.1f}" for split in tables.shown_splits(report)
+    )
     columns = zip(table.head, *table.rows, strict=True)
     head, *rows = [*columns, ("sequences in a bucket", *mean)]
     yield from _drawn(Table(("", *head[1:]), rows))

@@ -23,7 +23,7 @@ from tests.helpers.data.corpus import (
 from tests.helpers.processes.command_line import PIECE_BYTES, Run
 
 LONG = "THDPACK_LONG" in os.environ
-SMALL = ("--capacity", "2048", "--max-seq-len", "512", "--valid-fraction", "0.2")
+SMALL = ("--capacity", "2048", "--max-seq-len", "512", "--split", "valid=0.2,test=0.1")
 
 
 def build(run: Run, source: Path | list[Path], out: Path, *options: object, **sizes: int) -> str:
@@ -139,7 +139,7 @@ def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> No
     assert all(tokens < 2 * 2048 for tokens in free.values()), free
 
 
-def test_duplicates_never_straddle_train_and_valid(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_duplicates_are_never_in_two_splits(run: Run, tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
     build(run, corpus, out, "--dedup", "none", task_bytes=60_000, partition_bytes=50_000)
     splits: dict[bytes, set[str]] = {}
@@ -147,7 +147,7 @@ def test_duplicates_never_straddle_train_and_valid(run: Run, tmp_path: Path, cor
         if row["split"] is not None:
             splits.setdefault(row["hash"], set()).add(row["split"])
     assert all(len(found) == 1 for found in splits.values())
-    assert len({split for found in splits.values() for split in found}) == 2
+    assert len({split for found in splits.values() for split in found}) == 3
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"] if LONG else ["none"])
@@ -223,7 +223,7 @@ def test_the_seed_changes_only_the_order(run: Run, tmp_path: Path, corpus: Path)
 
 
 def test_the_order_is_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
-    build(run, corpus, tmp_path / "a", "--valid-fraction", "0")
+    build(run, corpus, tmp_path / "a", "--split", "train=1")
     ordinals = [
         ordinal for bucket in read_buckets(tmp_path / "a") for ordinal, _, _ in sequences_in(bucket)
     ]

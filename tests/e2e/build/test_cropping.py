@@ -30,7 +30,11 @@ from tests.helpers.data.corpus import (
 from tests.helpers.processes.command_line import InThisProcess, Run, use_few_small_tasks
 
 MOST = 254
-SHAPE: dict[str, Any] = {"capacity": 1024, "max_seq_len": MOST + 2, "valid_fraction": 0.3}
+SHAPE: dict[str, Any] = {
+    "capacity": 1024,
+    "max_seq_len": MOST + 2,
+    "split": "train=0.5,valid=0.3,test=0.2",
+}
 BuildHere = Callable[..., Manifest]
 
 
@@ -66,13 +70,13 @@ def sides(out: Path, *, first_pieces: bool) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("dedup", ["exact", "none", "cropped"])
-def test_no_sequence_is_in_both_train_and_valid_after_cropping(
+def test_no_sequence_is_in_two_splits_after_cropping(
     build_here: BuildHere, corpus: Path, tmp_path: Path, dedup: str
 ) -> None:
     build_here(corpus, tmp_path / "out", dedup=dedup, **SHAPE)
     found = sides(tmp_path / "out", first_pieces=False)
     assert [residues for residues, splits in found.items() if len(splits) > 1] == []
-    assert len({split for splits in found.values() for split in splits}) == 2
+    assert len({split for splits in found.values() for split in splits}) == 3
     assert verify_dataset(tmp_path / "out", deep=True) == []
 
 

@@ -21,7 +21,8 @@ from tests.helpers.processes.started import Started
 from tests.helpers.processes.stopped import processes_of
 
 SIZES = {"task_bytes": 400_000, "partition_bytes": 500_000}
-SHAPE = ("--capacity", "2048", "--max-seq-len", "512")
+SPLIT = "train=0.7,valid=0.2,test=0.1"
+SHAPE = ("--capacity", "2048", "--max-seq-len", "512", "--split", SPLIT)
 OPTIONS = (*SHAPE, "--workers", "2")
 END_SECONDS = 60.0
 """Time limit in seconds for steps that normally take a second."""

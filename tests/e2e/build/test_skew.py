@@ -140,7 +140,12 @@ def test_a_partition_sorted_in_many_runs_has_the_bytes_of_one_run(
     monkeypatch.setattr("pipeline.inputs.find.FEWEST_TASKS", 1)
     monkeypatch.setattr("pipeline.build.build_plan.PARTITION_BYTES", 130_000)
     monkeypatch.setattr("pipeline.build.reduce_stage.write_records._ROW_GROUP", 64)
-    shape = {"capacity": 1024, "max_seq_len": 512, "valid_fraction": 0.2, **options}
+    shape = {
+        "capacity": 1024,
+        "max_seq_len": 512,
+        "split": "train=0.7,valid=0.2,test=0.1",
+        **options,
+    }
     build_here(tmp_path / "made.fasta", tmp_path / "whole", **shape)
     monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", grouped_from)
     monkeypatch.setattr("pipeline.build.spill.spilled_partition.WINDOW_BYTES", 7_000)

@@ -37,8 +37,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "1024",
         "--max-seq-len",
         "256",
-        "--valid-fraction",
-        "0.2",
+        "--split",
+        "valid=0.2",
     )
 
 

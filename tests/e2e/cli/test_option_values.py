@@ -15,8 +15,8 @@ from tests.helpers.processes.command_line import Run, preprocess
         ("preprocess x --out d --capacity 4k", "--capacity is '4k', expected a whole number"),
         ("preprocess x --out d --workers two", "--workers is 'two', expected a whole number"),
         (
-            "preprocess x --out d --valid-fraction 5%",
-            "--valid-fraction is '5%', expected a number, such as 0.01",
+            "preprocess x --out d --exclude-identity 5%",
+            "--exclude-identity is '5%', expected a number, such as 0.3",
         ),
         ("plan-tasks x --out d --seed=1.5", "--seed is '1.5', expected a whole number"),
         ("stats x --capacity 4k", "--capacity is '4k', expected a whole number"),

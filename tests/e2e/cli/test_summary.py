@@ -8,33 +8,54 @@ from pathlib import Path
 
 import pytest
 
+from schemas.shard import SPLITS
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import Run
 
 
 @pytest.mark.parametrize(
-    ("records", "fraction", "said"),
+    ("records", "split", "said"),
     [
         (
             100,
-            "0.001",
-            "empty: --valid-fraction 0.001 of 100 records set none aside for validation; "
-            "--valid-fraction 0.2 would set aside about 20",
+            "valid=0.001",
+            {
+                "valid": "empty: --split train=0.999,valid=0.001 set none of 100 records aside for "
+                "valid; --split train=0.8,valid=0.2 would set aside about 20"
+            },
         ),
-        (100, "0", "empty"),
-        (1, "0.01", "empty"),
+        (
+            100,
+            "valid=0.3,test=0.00001",
+            {
+                "test": "empty: --split train=0.69999,valid=0.3,test=0.00001 set none of 100 "
+                "records aside for test; --split train=0.5,valid=0.3,test=0.2 would set aside "
+                "about 20"
+            },
+        ),
+        (
+            100,
+            "valid=0.85,test=0.00001",
+            {
+                "test": "empty: --split train=0.14999,valid=0.85,test=0.00001 set none of 100 "
+                "records aside for test"
+            },
+        ),
+        (100, "train=1", {}),
+        (1, "valid=0.01", {"valid": "empty"}),
     ],
 )
-def test_an_empty_validation_split_is_explained(
-    run: Run, tmp_path: Path, records: int, fraction: str, said: str
+def test_an_empty_split_is_explained_if_the_options_ask_for_it(
+    run: Run, tmp_path: Path, records: int, split: str, said: dict[str, str]
 ) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(fasta([(f"r{i}", text) for i, (_, text) in enumerate(made_records(records))]))
-    words = ("--dedup", "none", "--valid-fraction", fraction, "--out", tmp_path / "out")
+    words = ("--dedup", "none", "--split", split, "--out", tmp_path / "out")
     for done in (run("preprocess", path, *words), run("inspect", tmp_path / "out")):
         assert done.returncode == 0, done.stderr
-        [line] = [line for line in done.stdout.splitlines() if line.strip().startswith("valid  ")]
-        assert line.strip() == f"valid  {said}"
+        lines = (line.strip().partition("  ")[::2] for line in done.stdout.splitlines())
+        empty = {name: text for name, text in lines if name in SPLITS and " bucket" not in text}
+        assert empty == said
 
 
 def test_a_count_of_one_has_a_singular_noun_and_a_low_speed_is_not_0(

@@ -204,8 +204,8 @@ def test_invalid_mixtures_are_refused(datasets: list[Path], run: Run, tmp_path: 
             tmp_path / "wide",
             "--capacity",
             "1024",
-            "--valid-fraction",
-            "0",
+            "--split",
+            "train=1",
         ).returncode
         == 0
     )

@@ -29,7 +29,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readable")
     (folder / "made.fasta").write_bytes(fasta([*made_records(120), ("odd", "MK1T")]))
     limits = ("--capacity", "1024", "--max-seq-len", "512", "--length-multiple", "4")
-    words = (*limits, "--valid-fraction", "0", "--dedup", "none", "--long", "drop")
+    words = (*limits, "--split", "train=1", "--dedup", "none", "--long", "drop")
     return preprocess(folder / "made.fasta", folder / "out", *words)
 
 

@@ -147,16 +147,16 @@ def test_the_valid_split_is_read_and_missing_or_empty_splits_are_refused(
         assert sorted(
             bucket.input_ids.tobytes() for bucket in islice(reader, len(reader))
         ) == sorted(valid)
-    with pytest.raises(DatasetError, match="no split 'test'; it has train, valid"):
-        ShardReader(many_shards, "test")
+    with pytest.raises(DatasetError, match="no split 'dev'; it has train, valid, test"):
+        ShardReader(many_shards, "dev")
     (tmp_path / "one.fasta").write_text(">one\nMKV\n")
     assert (
         run(
-            "preprocess", tmp_path / "one.fasta", "--out", tmp_path / "one", "--valid-fraction", "0"
+            "preprocess", tmp_path / "one.fasta", "--out", tmp_path / "one", "--split", "train=1"
         ).returncode
         == 0
     )
-    with pytest.raises(DatasetError, match="split 'valid' is empty"):
+    with pytest.raises(DatasetError, match="split 'valid' is empty: build the dataset with a larg"):
         ShardReader(tmp_path / "one", "valid")
     # a dataset of one bucket repeats this bucket
     with ShardReader(tmp_path / "one", rank=3, world_size=5) as reader:

@@ -87,8 +87,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "512",
         "--min-residues",
         "2",
-        "--valid-fraction",
-        "0.1",
+        "--split",
+        "valid=0.1",
     )
     a, b = (
         preprocess(folder / "in", folder / "a", *options),

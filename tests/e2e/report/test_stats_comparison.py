@@ -23,8 +23,8 @@ def test_a_comparison_lists_changes_and_counts_common_sequences(
         "1024",
         "--max-seq-len",
         "256",
-        "--valid-fraction",
-        "0.1",
+        "--split",
+        "valid=0.1",
     )
     found = stats(run, built, other)
     assert (found["kind"], found["related"]) == ("comparison", "none")

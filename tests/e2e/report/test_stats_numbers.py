@@ -209,8 +209,17 @@ def test_every_number_of_the_sample_agrees_with_biopython(
     [
         ("--long", "split"),
         ("--long", "drop", "--min-residues", "30", "--on-invalid", "skip"),
-        ("--dedup", "none", "--length-multiple", "16", "--valid-fraction", "0.3", "--seed", "7"),
-        ("--valid-fraction", "1", "--packer", "next-fit", "--max-seqs", "5"),
+        (
+            "--dedup",
+            "none",
+            "--length-multiple",
+            "16",
+            "--split",
+            "train=0.6,valid=0.3,test=0.1",
+            "--seed",
+            "7",
+        ),
+        ("--split", "valid=1", "--packer", "next-fit", "--max-seqs", "5"),
     ],
     ids=["split", "left-out", "padded", "all-valid"],
 )

@@ -168,7 +168,7 @@ def _settings() -> Settings:
         min_residues=1,
         on_invalid="unk",
         dedup="exact",
-        valid_fraction=0.01,
+        split="train=0.99,valid=0.01",
         seed=0,
         max_seqs=127,
         length_multiple=1,

@@ -23,6 +23,7 @@ from schemas.models import PUBLISHED_RUNS
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import read_buckets, read_manifest
 from tests.helpers.data.oracle import biopython
+from tests.helpers.data.slow_split import split_of_hash
 
 STATUSES = ("kept", "invalid", "too_short", "too_long", "filtered", "excluded", "duplicate")
 POOL = 50
@@ -47,11 +48,9 @@ class Record:
     def residues(self) -> int:
         return len(self.tokens)
 
-    def in_valid(self, options: dict[str, Any]) -> bool:
-        number = int.from_bytes(
-            xxhash.xxh3_128_digest(self.tokens[: options["max_seq_len"] - 2])[8:], "big"
-        )
-        return number < int(options["valid_fraction"] * 2**64)
+    def split(self, options: dict[str, Any]) -> str:
+        first_piece = self.tokens[: options["max_seq_len"] - 2]
+        return split_of_hash(xxhash.xxh3_128_digest(first_piece), options["split"])
 
 
 def read(inputs: list[Path], text: dict[str, bytes], options: dict[str, Any]) -> list[Record]:
@@ -103,7 +102,7 @@ def expected(
         if over == "buckets"
         else Counter(token for record in records for token in record.tokens)
     )
-    train = [len(piece) + 2 for record, piece in cut if not record.in_valid(options)]
+    train = [len(piece) + 2 for record, piece in cut if record.split(options) == "train"]
     return {
         "records": len(records),
         "by_status": _by_status(records),

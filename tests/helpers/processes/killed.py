@@ -34,7 +34,13 @@ from tests.helpers.processes.stopped import at_change
 
 
 def build(corpus: Path, out: Path) -> None:
-    options = PreprocessOptions(inputs=(str(corpus),), out=str(out), capacity=1024, max_seq_len=512)
+    options = PreprocessOptions(
+        inputs=(str(corpus),),
+        out=str(out),
+        capacity=1024,
+        max_seq_len=512,
+        split="train=0.8,valid=0.1,test=0.1",
+    )
     with reporter(as_json=False) as report:
         pipeline.build.build_dataset.build(options, report)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import xxhash
 from hypothesis import given, settings
@@ -9,12 +11,15 @@ from hypothesis import strategies as st
 
 from pipeline.build.arrays.sequence_hashes import (
     HASH,
-    in_valid,
     partitions_of,
     sequence_hashes,
     shuffle_keys,
+    split_of,
+    split_of_keys,
 )
 from pipeline.build.spill.spill_kernel import pack, unpack
+from schemas.shard import SPLITS
+from schemas.split_fractions import SplitFractions
 
 runs = st.lists(st.lists(st.integers(0, 31), max_size=40), min_size=1, max_size=8)
 
@@ -69,15 +74,36 @@ def six_sigma(share: float, count: int) -> float:
 
 def test_partitions_and_split_are_even_and_independent() -> None:
     hashes = random_hashes(200_000)
-    partition, valid = partitions_of(hashes, 7), in_valid(hashes, 0.1)
+    fractions = SplitFractions.parse("train=0.85,valid=0.1,test=0.05")
+    partition, split = partitions_of(hashes, 7), split_of(hashes, fractions)
     counts = np.bincount(partition, minlength=7)
     assert counts.size == 7
     assert abs(counts / 200_000 - 1 / 7).max() < six_sigma(1 / 7, 200_000)
-    assert abs(valid.mean() - 0.1) < six_sigma(0.1, 200_000)
-    for p in range(7):
-        assert abs(valid[partition == p].mean() - 0.1) < six_sigma(0.1, int(counts[p]))
-    assert not in_valid(hashes, 0.0).any()
-    assert in_valid(hashes, 1.0).all()
+    for code, name in enumerate(SPLITS):
+        share = float(fractions.share(name))
+        chosen = split == code
+        assert abs(chosen.mean() - share) < six_sigma(share, 200_000)
+        for p in range(7):
+            assert abs(chosen[partition == p].mean() - share) < six_sigma(share, int(counts[p]))
+    for code, name in enumerate(SPLITS):
+        assert (split_of(hashes, SplitFractions.parse(f"{name}=1")) == code).all()
+
+
+def test_the_limits_between_splits_are_exact() -> None:
+    """A key belongs to the next split from its limit on: round(share · 2^53) · 2^11."""
+    limits = [round(Fraction(share) * 2**53) for share in ("0.125", "0.425")]
+    keys = [0, *((limit << 11) + step for limit in limits for step in (-1, 0)), 2**64 - 1]
+    found = split_of_keys(
+        np.array(keys, dtype=np.uint64), SplitFractions.parse("valid=0.125,test=0.3")
+    )
+    assert [SPLITS[code] for code in found] == ["valid", "valid", "test", "test", "train", "train"]
+
+
+def test_a_record_of_valid_stays_in_valid_if_a_test_split_is_added() -> None:
+    hashes = random_hashes(10_000)
+    two = split_of(hashes, SplitFractions.parse("train=0.9,valid=0.1"))
+    three = split_of(hashes, SplitFractions.parse("train=0.7,valid=0.1,test=0.2"))
+    assert ((two == SPLITS.index("valid")) == (three == SPLITS.index("valid"))).all()
 
 
 def test_shuffle_keys_depend_on_each_of_their_inputs() -> None:

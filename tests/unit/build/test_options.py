@@ -32,7 +32,7 @@ def test_shape_contains_exactly_the_options_that_change_bytes() -> None:
         "seed",
         "packer",
         "max_seqs",
-        "valid_fraction",
+        "split",
         "length_multiple",
         "format",
         "sequence_column",

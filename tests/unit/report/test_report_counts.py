@@ -92,7 +92,7 @@ def report_settings(capacity: int, longest: int, max_seqs: int = 1000) -> Settin
         min_residues=1,
         on_invalid="unk",
         dedup="exact",
-        valid_fraction=0.01,
+        split="train=0.99,valid=0.01",
         seed=3,
         max_seqs=max_seqs,
         length_multiple=1,

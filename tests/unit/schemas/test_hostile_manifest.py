@@ -97,7 +97,9 @@ def test_a_hash_that_is_a_path_is_refused_before_the_cache_sees_it(
         ("histograms.train.cost.width", 0, "width"),
         ("options.length_multiple", "2", "length_multiple"),
         ("options.length_multiple", 0, "length_multiple"),
-        ("options.valid_fraction", 7, "valid_fraction"),
+        ("options.split", 7, "split"),
+        ("options.split", "train=2", "from 0 to 1"),
+        ("options.split", "valid=0.01,train=0.99", "not in its shortest form"),
     ],
 )
 def test_a_value_out_of_its_range_is_named(

@@ -35,7 +35,7 @@ def many_linked(dataset: Path, out: Path, shards: int) -> Manifest:
     (out / "train").mkdir(parents=True)
     for linked in entries:
         os.link(dataset / entry.name, out / linked.name)
-    linked_manifest = replace(manifest, shards={"train": entries, "valid": ()})
+    linked_manifest = replace(manifest, shards={"train": entries, "valid": (), "test": ()})
     (out / "manifest.json").write_text(linked_manifest.to_json())
     return linked_manifest
 

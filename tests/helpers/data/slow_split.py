@@ -1,0 +1,20 @@
+"""The split of a record, computed from its hash with exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+
+def split_of_hash(digest: bytes, option: str) -> str:
+    """Return the split of a record.
+
+    Args:
+        digest: 16 bytes, the xxh3_128 of the record's first piece.
+        option: value of --split.
+    """
+    shares = {name: Fraction(share) for name, share in (p.split("=") for p in option.split(","))}
+    place = Fraction(int.from_bytes(digest[8:], "big"), 2**64)
+    valid = shares.get("valid", Fraction(0))
+    if place < valid:
+        return "valid"
+    return "test" if place < valid + shares.get("test", Fraction(0)) else "train"
