@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Final, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, Self, TypedDict
 
 import msgspec
 import xxhash
@@ -24,10 +24,12 @@ from schemas.manifest_entries import (
     ShardEntry,
     SplitTotals,
 )
+from schemas.records import MOST_METADATA_COLUMNS, ColumnType, records_schema
 from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits, slots_for
 from schemas.split_fractions import SplitFractions
 from schemas.untrusted_json import (
     MOST_TOKENS,
+    ColumnName,
     Count,
     Hash,
     Tokens,
@@ -37,6 +39,9 @@ from schemas.untrusted_json import (
 )
 from schemas.vocabulary import VOCABULARIES, Vocabulary
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MANIFEST_NAME: Final = "manifest.json"
 
 
@@ -44,6 +49,7 @@ class _UsedOptions(TypedDict):
     """Build options that readers of a dataset use. A manifest also holds other options."""
 
     dedup: Literal["exact", "cropped", "none"]
+    keep_header: NotRequired[bool]
     length_multiple: Tokens
     long: Literal["truncate", "split", "drop"]
     max_seqs: Tokens
@@ -68,6 +74,10 @@ class Manifest(SequenceLimits):
     options: Mapping[str, bool | int | float | str | None]
     inputs: tuple[InputEntry, ...]
     named_files: tuple[NamedFileEntry, ...] = ()
+    metadata_columns: Annotated[
+        Mapping[ColumnName, ColumnType], Meta(max_length=MOST_METADATA_COLUMNS)
+    ] = field(default_factory=dict)
+    metadata_records: Count = 0
     shards: Mapping[str, tuple[ShardEntry, ...]]
     records: tuple[RecordsEntry, ...]
     records_by_status: Mapping[str, Count]
@@ -84,6 +94,14 @@ class Manifest(SequenceLimits):
     @property
     def length_multiple(self) -> int:
         return int(self.options["length_multiple"] or 1)
+
+    @property
+    def records_schema(self) -> pa.Schema:
+        """Arrow schema of records/: with the columns that --keep-header and --metadata add."""
+        return records_schema(
+            keep_header=bool(self.options.get("keep_header")),
+            metadata_columns=self.metadata_columns,
+        )
 
     @property
     def vocabulary_object(self) -> Vocabulary:
@@ -205,6 +223,7 @@ def _version() -> str:
 def _problems(manifest: Manifest) -> Iterator[str]:
     """Yield a description of each contradiction in a manifest."""
     yield from _options(manifest)
+    yield from _metadata(manifest)
     if not 3 <= manifest.max_seq_len <= manifest.capacity:
         yield (
             f"max_seq_len is {manifest.max_seq_len}, expected 3 to {manifest.capacity} "
@@ -241,6 +260,17 @@ def _options(manifest: Manifest) -> Iterator[str]:
             yield f"options: split {used['split']!r} is not in its shortest form"
     except ValueError as error:
         yield f"options: {error}"
+
+
+def _metadata(manifest: Manifest) -> Iterator[str]:
+    """Check the columns that --metadata adds to records/."""
+    columns = manifest.metadata_columns
+    if columns and not any(entry.option == "metadata" for entry in manifest.named_files):
+        yield "metadata_columns has columns, but named_files has no file of --metadata"
+    own = records_schema(keep_header=True).names if columns else []
+    for name in columns:
+        if name in own:
+            yield f"metadata_columns: records/ has a column {name!r} without --metadata"
 
 
 def _names(manifest: Manifest) -> Iterator[str]:

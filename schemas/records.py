@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,13 +55,40 @@ STATUS_CODES: Final = tuple(Status)
 """Arrays of statuses, int8[N], hold indices into this tuple."""
 
 
-def records_schema() -> pa.Schema:
+HEADER: Final = "header"
+"""Column of records/ with the full header (only with `--keep-header`)."""
+
+ColumnType = Literal["bool", "int", "float", "string"]
+"""Type of a column that `--metadata` adds to records/."""
+
+MOST_METADATA_COLUMNS: Final = 1_000
+"""Maximum number of columns that `--metadata` adds to records/."""
+NO_COLUMNS: Final[Mapping[str, ColumnType]] = MappingProxyType({})
+
+
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """Return the Arrow type of a column that `--metadata` adds."""
+    import pyarrow as pa
+
+    types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "string": pa.string()}
+    return types[kind]
+
+
+def records_schema(
+    *, keep_header: bool = False, metadata_columns: Mapping[str, ColumnType] = NO_COLUMNS
+) -> pa.Schema:
     """Return the Arrow schema of a records/ file.
 
     `split`, `shard` and `bucket` are null for a record that was not kept.
+
+    Args:
+        keep_header: True if the records have their full headers.
+        metadata_columns: columns that `--metadata` adds, in any order.
     """
     import pyarrow as pa  # imported here, so that reading a manifest needs no pyarrow
 
+    headers = [pa.field(HEADER, pa.string())] if keep_header else []
+    metadata = [pa.field(name, arrow_type(kind)) for name, kind in sorted(metadata_columns.items())]
     words = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
         [
@@ -85,5 +114,7 @@ def records_schema() -> pa.Schema:
             pa.field("fragment", pa.bool_(), nullable=False),
             pa.field("cluster_size", pa.int32()),
             pa.field("database", words),
+            *headers,
+            *metadata,
         ]
     )

@@ -28,6 +28,10 @@ Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """An xxh3_128 in hexadecimal."""
 Name = Annotated[str, Meta(min_length=1, max_length=4096)]
 """A name that is only displayed. No file of this name is opened."""
+ColumnName = Annotated[
+    str, Meta(min_length=1, max_length=255, pattern=r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029]+\Z")
+]
+"""Name of a column, without control characters and line ends."""
 FileName = Annotated[str, Meta(pattern=r"\A[a-z]+/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")]
 """Name of a file in a dataset, such as train/40e2439b9c05a627-00000-0.arrow."""
 

@@ -26,7 +26,7 @@ from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.reduce_stage.record_rows import RecordRows
-from pipeline.build.reduce_stage.write_records import write_records
+from pipeline.build.reduce_stage.write_records import AddedColumns, write_records
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.task_results import ReduceResult
 from pipeline.storage.atomic_write import Finisher
@@ -184,8 +184,13 @@ def _part(
     )
     table.duplicate_of[duplicate] = ordinal[original]
     with Finisher() as finisher:
-        entry = write_records(
-            [table], name, names=names, out=folder_of(options.out), finisher=finisher
+        entry, _ = write_records(
+            [table],
+            name,
+            names=names,
+            added=AddedColumns(),
+            out=folder_of(options.out),
+            finisher=finisher,
         )
     lengths = np.minimum(residues[kept], options.longest_piece) + 2
     statistics = {

@@ -49,6 +49,8 @@ def manifest_of(
         options=options.shape(),
         inputs=tuple(inputs),
         named_files=tuple(file.entry for file in prepared),
+        metadata_columns={name: kind for file in prepared for name, kind in file.columns.items()},
+        metadata_records=sum(part.metadata_records for part in parts),
         shards={
             split: tuple(entry for part in parts for entry in part.shards[split])
             for split in SPLITS

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from pipeline.build.filters.where import where
+from pipeline.build.filters.where import COLUMNS, Columns, check_where
 from pipeline.build.named_files.named_file import NamedFile, named_files
 from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.file_names import Skipped
@@ -154,8 +154,8 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
             column, or a file that an option names is missing.
         BuildError: the expression of --where is wrong.
     """
-    if options.where is not None:
-        where(options.where)
+    named = named_files(options)
+    _check_metadata(options, named)
     sources, passed_over = find_sources(
         options.inputs,
         options.format,
@@ -178,8 +178,32 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
             if FORMATS[sources[i].format].is_table
         ),
         partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
-        named_files=named_files(options),
+        named_files=named,
     )
+
+
+def _check_metadata(options: PreprocessOptions, named: Sequence[NamedFile]) -> None:
+    """Check the names of the columns of --metadata, and the expression of --where.
+
+    Raises:
+        InputError: the table of --metadata cannot be read, or a column is refused.
+        BuildError: the expression of --where is wrong.
+    """
+    columns: Columns = ()
+    final = True
+    for file in named:
+        if file.option == "metadata":
+            # imported here, because pyarrow.compute takes 0.2 s to import
+            from pipeline.build.named_files.metadata.table_file import table_file
+
+            types, final = table_file(file).types()
+            columns = tuple(types.items())
+            for name in types:
+                if name in COLUMNS:
+                    message = f"column {name!r} already has a meaning in --where: rename it"
+                    raise InputError(message, source=file.url)
+    if options.where is not None:
+        check_where(options.where, columns, final=final)
 
 
 def _check_columns(options: PreprocessOptions, sources: Sequence[Source]) -> None:

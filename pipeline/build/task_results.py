@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from pipeline.build.split_statistics import SplitStatistics
 from schemas.manifest_entries import FileOption, NamedFileEntry, RecordsEntry, ShardEntry
-from schemas.records import Status
-from schemas.untrusted_json import Count, Hash, Name, WorkName
+from schemas.records import ColumnType, Status
+from schemas.untrusted_json import ColumnName, Count, Hash, Name, WorkName
 
 _TokenCounts = Annotated[tuple[Count, ...], Meta(min_length=256, max_length=256)]
 
@@ -36,6 +36,7 @@ class PreparedFile:
     file: the work file, an Arrow file
     rows: number of entries, such as excluded sequences or cluster members
     xxh3_128: hash of the sorted content, which does not depend on the order of the entries
+    columns: type of each column that a file of --metadata adds to records/
     """
 
     option: FileOption
@@ -44,6 +45,7 @@ class PreparedFile:
     file: WorkFile
     rows: Count
     xxh3_128: Hash
+    columns: dict[ColumnName, ColumnType] = field(default_factory=dict)
 
     @property
     def entry(self) -> NamedFileEntry:
@@ -87,6 +89,7 @@ class PackResult:
 
     rest: file of the sequences that did not fill a bucket; None if the task wrote no such file
     token_counts: number of occurrences of each token id in the shards
+    metadata_records: number of records, kept or not, with a row in the table of --metadata
     """
 
     rest: WorkFile | None
@@ -94,6 +97,7 @@ class PackResult:
     shards: dict[str, tuple[ShardEntry, ...]]
     statistics: dict[str, SplitStatistics]
     token_counts: _TokenCounts
+    metadata_records: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

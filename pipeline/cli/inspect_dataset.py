@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import InspectOptions
 from pipeline.cli.summary import known_fates, summary_lines
+from pipeline.report.render.printable import printable
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
@@ -21,6 +23,7 @@ from pipeline.storage.urls import file_system, local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import ShardEntry
+from schemas.records import HEADER
 from schemas.text.phrases import plural
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -188,8 +191,9 @@ def show_record(dataset: str | Path, name: str) -> None:
         print(
             f"{row['id']}: {where}, {plural(row['residues'], 'residue')}, {row['unknown']} unknown"
         )
-        if stated := _stated(row):
-            print(f"    {stated}")
+        for line in (_stated(row), *_added(row, manifest)):
+            if line:
+                print(f"    {printable(line)}")
         print(f"    hash {row['hash'].hex()}")
         print(f"    {_fate(row, manifest, originals)}")
 
@@ -207,6 +211,15 @@ def _stated(row: dict[str, Any]) -> str:
     }
     stated = [f"{word}{value}" for word, value in parts.items() if value is not None]
     return ", ".join([*stated, *(["fragment"] if row["fragment"] else [])])
+
+
+def _added(row: dict[str, Any], manifest: Manifest) -> Iterator[str]:
+    """Yield the full header, and a line for each value that --metadata adds."""
+    if row.get(HEADER) is not None:
+        yield f"header: {row[HEADER]}"
+    for name in sorted(manifest.metadata_columns):
+        if row[name] is not None:
+            yield f"{name}: {row[name]}".replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) -> str:

@@ -49,12 +49,15 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
         for status in Status
         if status not in (Status.KEPT, Status.DUPLICATE) and by_status[status]
     )
+    metadata = metadata_line(manifest)
     unknown = manifest.residue_counts.get("<unk>", 0)
     in_buckets = f"{manifest.residues_kept:,} in buckets, {unknown:,} of them <unk>"
     yield "records in", f"{sum(by_status.values()):,}"
     yield "kept", f"{by_status[Status.KEPT]:,}"
     yield "duplicate", f"{by_status[Status.DUPLICATE]:,}"
     yield "left out", left_out or "0"
+    if metadata is not None:
+        yield "metadata", metadata
     yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
     if gaps := sum(manifest.residue_counts.get(gap, 0) for gap in GAPS):
         kept = f"{plural(gaps, 'gap character')} ({' or '.join(GAPS)}) in buckets, one token each"
@@ -76,6 +79,21 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     waste = f"{100 * padding_waste(manifest):.1f} % of tokens"
     padded = f"compared with padding each sequence to {manifest.max_seq_len:,} (BSHD)"
     yield "padding avoided", f"{waste}, {padded}"
+
+
+def metadata_line(manifest: Manifest) -> str | None:
+    """Return the number of records with a row in the table of --metadata; None without a table."""
+    table = next((file for file in manifest.named_files if file.option == "metadata"), None)
+    if table is None:
+        return None
+    total = sum(manifest.records_by_status.values())
+    rows = plural(table.rows, "row")
+    if not manifest.metadata_records:
+        return (
+            f"no record found in {table.name} ({rows}): its keys must be accessions or ids, as "
+            "`thdpack inspect --record` shows them"
+        )
+    return f"{manifest.metadata_records:,} of {total:,} records found in {table.name} ({rows})"
 
 
 def _empty(manifest: Manifest, split: str) -> str:
@@ -143,7 +161,12 @@ def print_built(
         timed = {} if seconds is None else {"seconds": round(seconds, 3)}
         records = {"records": dict(manifest.records_by_status), "input_bytes": size}
         skipped = {"skipped_files": [as_text(name) for name in _skipped_names(built)]}
-        print(json.dumps({**summary, **timed, **records, **skipped}), flush=True)
+        found = (
+            {}
+            if metadata_line(manifest) is None
+            else {"metadata_records": manifest.metadata_records}
+        )
+        print(json.dumps({**summary, **timed, **records, **found, **skipped}), flush=True)
         return
     if not built.fresh:
         print(f"{known}; nothing to do")

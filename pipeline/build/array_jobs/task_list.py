@@ -136,6 +136,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     destination = open_destination(options.out)
     with prepared(options, destination, report) as (planned, _):
         _refuse_secrets(*(source.url for source in planned.sources))  # also URLs in an @LIST
+        _refuse_secrets(*(file.url for file in planned.named_files))
         planned = replace(absolute(planned), passed_over=())
         listed = TaskList(options=options, plan=planned, destination=destination)
         for task in prepare_tasks(planned, listed.work):

@@ -71,6 +71,26 @@ def text_array(
     return text
 
 
+def full_headers(
+    ids: NDArray[np.uint8],
+    id_edges: NDArray[np.int64],
+    descriptions: NDArray[np.uint8],
+    description_edges: NDArray[np.int64],
+) -> pa.Array:
+    """Return headers as strings: id, one blank, description. Without a description, only the id."""
+    blank = ids.size + descriptions.size
+    values = np.concatenate([ids, descriptions, np.frombuffer(b" ", dtype=np.uint8)])
+    described = np.diff(description_edges) > 0
+    begin = np.full((id_edges.size - 1, 3), blank, dtype=np.int64)
+    begin[:, 0], begin[:, 2] = id_edges[:-1], ids.size + description_edges[:-1]
+    end = begin.copy()
+    end[:, 0], end[:, 1] = id_edges[1:], blank + described
+    end[:, 2] = ids.size + description_edges[1:]
+    parts = gather_runs(values, begin.ravel(), end.ravel(), pa.large_binary())
+    letters, edges = bytes_and_edges(parts)
+    return text_array(letters, edges[::3])
+
+
 def _stated_texts(texts: Text) -> pa.Array:
     """Return texts as strings. Empty texts are null."""
     gathered = gather_runs(texts.values, texts.begin, texts.end, pa.binary())

@@ -1,5 +1,7 @@
 """The filter of `--where`: an SQL expression over the values of a record, evaluated by polars.
 
+The values are those of the record, of its header, and of its row in the table of `--metadata`.
+
 If the expression is true, the record is kept. If the expression is false or null, the record gets
 the status `filtered`. A value that a header does not state is null.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -18,9 +20,11 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.header_arrays import HEADER_ARRAYS, text_array
 from pipeline.build.filters.complexity_kernel import low_complexity
+from pipeline.build.named_files.metadata.lookup import MetadataTable
 from pipeline.inputs.headers import parse_headers
 from pipeline.inputs.record_block import RecordBlock, block_of_texts
 from schemas.errors import BuildError
+from schemas.records import ColumnType
 from schemas.text.phrases import install_command
 from schemas.vocabulary import ESM2
 
@@ -40,7 +44,9 @@ _COMPUTED: Final[dict[str, Callable[[RecordBlock], NDArray[Any]]]] = {
 }
 _TEXTS: Final = ("id", "description")
 COLUMNS: Final = (*_TEXTS, *HEADER_ARRAYS, *_COMPUTED)
-"""Names that an expression may use."""
+"""Names that an expression may use, besides the columns of --metadata."""
+Columns = tuple[tuple[str, ColumnType], ...]
+"""Names and types of the columns of --metadata."""
 
 _FUNCTIONS: Final = (
     *("abs", "cast", "ceil", "coalesce", "concat", "contains", "ends_with", "floor", "greatest"),
@@ -53,7 +59,8 @@ tasks."""
 _KEYWORDS: Final = ("and", "between", "case", "else", "in", "like", "not", "or", "then", "when")
 """Keywords that may precede a parenthesis and are not functions."""
 _CALL: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
-_LITERAL: Final = re.compile(r"'(?:[^']|'')*'")
+_LITERAL: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`""")
+"""A text in single quotes, or the name of a column in double quotes or backticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +68,66 @@ class Where:
     """A checked expression.
 
     names: columns that the expression uses
+    metadata: those of these columns that are in the table of --metadata
     """
 
     expression: pl.Expr
     names: tuple[str, ...]
+    metadata: tuple[str, ...]
 
-    def keep(self, block: RecordBlock) -> NDArray[np.bool_]:
-        """Return a mask of the records for which the expression is true, bool[R]."""
+    def keep(self, block: RecordBlock, table: MetadataTable | None = None) -> NDArray[np.bool_]:
+        """Return a mask of the records for which the expression is true, bool[R].
+
+        Args:
+            table: table of --metadata.
+        """
         import polars as pl
 
-        frame = pl.DataFrame(_columns(block, self.names), height=len(block))
+        columns = _columns(block, self.names)
+        if table is not None and self.metadata:
+            rows = _metadata_rows(block, table)
+            columns |= {name: pl.Series(table.take(name, rows)) for name in self.metadata}
+        frame = pl.DataFrame(columns, height=len(block))
         kept: NDArray[np.bool_] = frame.select(
             self.expression.fill_null(value=False).alias("kept")
         )["kept"].to_numpy()
         return np.broadcast_to(kept, (len(block),))
 
 
+def check_where(text: str, columns: Columns, *, final: bool = True) -> None:
+    """Check an expression before the table of --metadata is read.
+
+    Args:
+        columns: columns of --metadata, with the types that are known so far.
+        final: False if later rows of the table may turn columns into texts.
+    Raises:
+        BuildError: see `where`.
+    """
+    texts: list[Columns] = [
+        tuple((other, "string" if other == name else kind) for other, kind in columns)
+        for name, _ in columns
+    ]
+    try:
+        where(text, columns)
+    except BuildError:
+        if final or not any(_is_accepted(text, other) for other in texts):
+            raise
+
+
+def _is_accepted(text: str, columns: Columns) -> bool:
+    try:
+        where(text, columns)
+    except BuildError:
+        return False
+    return True
+
+
 @lru_cache(maxsize=4)
-def where(text: str) -> Where:
+def where(text: str, metadata: Columns = ()) -> Where:
     """Read and check an expression.
 
+    Args:
+        metadata: columns of --metadata.
     Raises:
         BuildError: polars is not installed, or the expression is wrong. The message names the
             remedy.
@@ -105,19 +152,23 @@ def where(text: str) -> Where:
             f"--where {text!r} depends on the time, so a build would not be repeatable"
         )
     names = tuple(sorted(set(expression.meta.root_names())))
+    columns = (*COLUMNS, *(name for name, _ in metadata))
     if not names:
-        raise BuildError(f"--where {text!r} names no column. Columns: {', '.join(COLUMNS)}")
+        raise BuildError(f"--where {text!r} names no column. Columns: {', '.join(columns)}")
     for name in names:
-        if name not in COLUMNS:
-            close = difflib.get_close_matches(name, COLUMNS, n=1)
+        if name not in columns:
+            close = difflib.get_close_matches(name, columns, n=1)
             meant = f" (do you mean {close[0]}?)" if close else ""
             raise BuildError(
                 f"--where names {name!r}{meant}, which is not a column; texts need single quotes. "
-                f"Columns: {', '.join(COLUMNS)}"
+                f"Columns: {', '.join(columns)}"
             )
+    own = tuple(name for name in names if name in COLUMNS)
+    added = [(name, kind) for name, kind in metadata if name in names]
     try:
         one = block_of_texts(["A"], ["A"], 0, ESM2, descriptions=["A"])
-        tried = pl.DataFrame(_columns(one, names)).select(expression.alias("kept"))
+        frame = pl.DataFrame(_columns(one, own) | _one_null(added), height=1)
+        tried = frame.select(expression.alias("kept"))
     except PolarsError as error:
         raise BuildError(f"--where {text!r} cannot be evaluated: {_line(error)}") from error
     if tried["kept"].dtype not in (pl.Boolean, pl.Null):
@@ -125,7 +176,22 @@ def where(text: str) -> Where:
             f"--where {text!r} is neither true nor false: compare it with a value, as in "
             "'length >= 50'"
         )
-    return Where(expression, names)
+    return Where(expression, own, tuple(name for name, _ in added))
+
+
+def _one_null(columns: Sequence[tuple[str, ColumnType]]) -> dict[str, Any]:
+    """Return a null of the type of each column of --metadata."""
+    import polars as pl
+
+    kinds = {"bool": pl.Boolean, "int": pl.Int64, "float": pl.Float64, "string": pl.String}
+    return {name: pl.Series([None], dtype=kinds[kind]) for name, kind in columns}
+
+
+def _metadata_rows(block: RecordBlock, table: MetadataTable) -> NDArray[np.int64]:
+    """Return the row of --metadata that belongs to each record, int64[R]; -1 for none."""
+    ids, descriptions = _edges(block.id_ends), _edges(block.description_ends)
+    headers = parse_headers(block.ids, ids, block.descriptions, descriptions)
+    return table.find(text_array(block.ids, ids), HEADER_ARRAYS["accession"](headers))
 
 
 def _line(error: Exception) -> str:

@@ -25,6 +25,7 @@ from pipeline.build.arrays.arrow_arrays import gather_runs, number_array
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, partitions_of, sequence_hashes
 from pipeline.build.filters.where import where
 from pipeline.build.map_stage.missing_ids import columns_without_ids
+from pipeline.build.named_files.metadata.lookup import MetadataTable, metadata_table
 from pipeline.build.options import DatasetOptions
 from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, create_spill
 from pipeline.build.spill.spill_kernel import pack
@@ -59,6 +60,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
         BuildError: the spill cannot be written.
     """
     records = residues = unknown = id_bytes = 0
+    filtered = task.options.where is not None
+    metadata = metadata_table(task.prepared, task.work) if filtered else None
     pieces: list[str] = []
     with (
         closing(record_blocks(task, on_bytes)) as blocks,
@@ -70,7 +73,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
                 first = not records and not task.begin
                 refuse_other_tokens(task.source, block, task.allowed, first=first)
                 _refuse_unknown(task, block)
-                _write(spill, block, records, task)
+                _write(spill, block, records, task, metadata)
                 records += len(block)
                 residues += int(block.ends[-1])
                 unknown += int(block.unknown.sum())
@@ -130,14 +133,21 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
     )
 
 
-def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) -> None:
+def _write(
+    spill: SpillWriter,
+    block: RecordBlock,
+    first: int,
+    task: MapTask,
+    metadata: MetadataTable | None,
+) -> None:
     """Write a block's records to the spill: one record batch for each partition.
 
     Args:
         first: index of the block's first record within the task.
+        metadata: table of --metadata.
     """
     hashes = sequence_hashes(block.tokens, block.ends)
-    status = status_of(block, task.options)
+    status = status_of(block, task.options, metadata)
     # use the first piece, so that records that are equal after cropping share a partition
     partition = partitions_of(
         first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece),
@@ -169,15 +179,21 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
     )
 
 
-def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
+def status_of(
+    block: RecordBlock, options: DatasetOptions, metadata: MetadataTable | None = None
+) -> NDArray[np.int8]:
     """Return each record's status, int8[N], an index into STATUS_CODES.
 
     No record has the status `duplicate` yet.
+
+    Args:
+        metadata: table of --metadata.
     """
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
     if options.where is not None:
-        status[~where(options.where).keep(block)] = _FILTERED
+        columns = () if metadata is None else tuple(metadata.columns.items())
+        status[~where(options.where, columns).keep(block, metadata)] = _FILTERED
     if options.long == "drop":
         status[residues > options.longest_piece] = _TOO_LONG
     status[residues < options.min_residues] = _TOO_SHORT

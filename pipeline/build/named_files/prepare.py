@@ -15,4 +15,9 @@ def prepare(file: NamedFile, name: str, work: Folder) -> PreparedFile:
         InputError: the file cannot be read or breaks a rule.
         BuildError: the work file cannot be written.
     """
+    if file.option == "metadata":
+        # imported here, because pyarrow.compute takes 0.2 s in every process
+        from pipeline.build.named_files.metadata.prepare_table import prepare_metadata
+
+        return prepare_metadata(file, name, work)
     raise BuildError(f"--{file.option} is not implemented")

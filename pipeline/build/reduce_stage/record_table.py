@@ -7,7 +7,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, number_array
-from pipeline.build.arrays.header_arrays import HEADER_ARRAYS, text_array, words_array
+from pipeline.build.arrays.header_arrays import (
+    HEADER_ARRAYS,
+    full_headers,
+    text_array,
+    words_array,
+)
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.inputs.headers import parse_headers
@@ -30,11 +35,14 @@ def header_table(
     )
 
 
-def record_table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
-    """Return rows in the schema of records/.
+def record_table(
+    rows: RecordRows, names: tuple[str, ...], *, keep_header: bool = False
+) -> pa.Table:
+    """Return rows in the schema of records/, without the columns of --metadata.
 
     Args:
         names: names of the inputs, in the order of source indices.
+        keep_header: True to add the column of full headers.
     """
     ids, descriptions = bytes_and_edges(rows.id), bytes_and_edges(rows.description)
     return pa.table(
@@ -56,6 +64,7 @@ def record_table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
             words_array(rows.status, tuple(Status)),
             number_array(rows.duplicate_of, valid=rows.duplicate_of >= 0),
             *header_table(*ids, *descriptions).columns,
+            *([full_headers(*ids, *descriptions)] if keep_header else []),
         ],
-        schema=records_schema(),
+        schema=records_schema(keep_header=keep_header),
     )

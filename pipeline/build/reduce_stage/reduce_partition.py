@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build.map_stage.map_results import load_map_outcome
+from pipeline.build.named_files.metadata.lookup import metadata_table
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import KEPT
 from pipeline.build.reduce_stage.large_partition import LargePartition
@@ -27,7 +28,7 @@ from pipeline.build.reduce_stage.rests import LeftOver, load_rests, save_rest
 from pipeline.build.reduce_stage.sequences import Sequences, shuffle_order, shuffled_sequences
 from pipeline.build.reduce_stage.spilled_records import SpilledRecords
 from pipeline.build.reduce_stage.whole_partition import Partition, whole_partition
-from pipeline.build.reduce_stage.write_records import write_records
+from pipeline.build.reduce_stage.write_records import AddedColumns, write_records
 from pipeline.build.reduce_stage.write_shards import WrittenSplit, write_split
 from pipeline.build.task_results import PackResult, ReduceResult
 from pipeline.build.tasks import OnBytes, ReduceTask, RestTask
@@ -58,6 +59,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
     return ReduceResult(
         rest=packed.rest,
         records=packed.records,
+        metadata_records=packed.metadata_records,
         shards=packed.shards,
         statistics=packed.statistics,
         token_counts=packed.token_counts,
@@ -113,10 +115,14 @@ def _pack_and_write(
         written, left_over = _write_splits(task, partition, sequences, row, finisher)
         to_write = _rows_to_write(len(partition.rows), sequences, row, left_over)
         left_over_rows = np.concatenate([part.row for part in left_over])
-        records = write_records(
+        records, matched = write_records(
             partition.rows_to_write(to_write, left_over_rows),
             f"records/{task.stem}.parquet",
             names=load_map_outcome(job.work, job.mapped).names,
+            added=AddedColumns(
+                keep_header=job.options.keep_header,
+                metadata=metadata_table(job.prepared, job.work),
+            ),
             out=job.out,
             finisher=finisher,
         )
@@ -124,6 +130,7 @@ def _pack_and_write(
     return PackResult(
         rest=rest,
         records=records,
+        metadata_records=matched,
         shards={split: tuple(result.entries) for split, result in written.items()},
         statistics={split: result.statistics for split, result in written.items()},
         token_counts=tuple(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from pipeline.build.arrays.arrow_arrays import bytes_and_edges
+from pipeline.build.arrays.arrow_arrays import bytes_and_edges, one_chunk
+from pipeline.build.named_files.metadata.lookup import MetadataTable
 from pipeline.build.reduce_stage.record_rows import TEXTS, RecordRows, empty_rows
 from pipeline.build.reduce_stage.record_table import record_table
 from pipeline.storage.atomic_write import Finisher
 from pipeline.storage.folder import Folder
 from schemas.manifest_entries import RecordsEntry
-from schemas.records import records_schema
+from schemas.records import NO_COLUMNS, records_schema
 
 _ROW_GROUP = 1 << 17
 """Maximum number of rows in a row group."""
@@ -28,34 +31,87 @@ _NUMBERS = (
 )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddedColumns:
+    """Columns that options add to records/.
+
+    keep_header: True to add the column of full headers
+    metadata: table of --metadata
+    """
+
+    keep_header: bool = False
+    metadata: MetadataTable | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of records/."""
+        return records_schema(
+            keep_header=self.keep_header,
+            metadata_columns=NO_COLUMNS if self.metadata is None else self.metadata.columns,
+        )
+
+
 def write_records(
     blocks: Iterable[RecordRows],
     name: str,
     *,
     names: tuple[str, ...],
+    added: AddedColumns,
     out: Folder,
     finisher: Finisher,
-) -> RecordsEntry:
-    """Write rows as the records/ file `name`; return its manifest entry.
+) -> tuple[RecordsEntry, int]:
+    """Write rows as the records/ file `name`.
 
     Args:
         blocks: rows in ascending order of ordinals. The sizes of the blocks do not change the
             file's bytes.
         names: names of the inputs, in the order of source indices.
+        added: columns that options add.
         out: the dataset's folder.
         finisher: object that syncs or uploads the file in the background.
+    Returns:
+        The file's manifest entry, and the number of records with a row in the table of --metadata.
     Raises:
         BuildError: the file cannot be written.
     """
-    written = 0
+    written = matched = 0
+    schema = added.schema
     with (
         out.written(name, finisher=finisher) as file,
-        records_writer(file, records_schema()) as writer,
+        records_writer(file, schema) as writer,
     ):
         for group in _row_groups(blocks):
-            writer.write_table(record_table(group, names), row_group_size=_ROW_GROUP)
+            table = record_table(group, names, keep_header=added.keep_header)
             written += len(group)
-    return RecordsEntry(name=name, bytes=file.bytes, rows=written, xxh3_128=file.xxh3_128)
+            if added.metadata is None:
+                writer.write_table(table, row_group_size=_ROW_GROUP)
+                continue
+            rows = added.metadata.find(*(one_chunk(table[name]) for name in ("id", "accession")))
+            matched += int(np.count_nonzero(rows >= 0))
+            for first, last in _metadata_groups(added.metadata.text_bytes(rows)):
+                columns = {
+                    name: added.metadata.take(name, rows[first:last])
+                    for name in sorted(added.metadata.columns)
+                }
+                part = [*table.slice(first, last - first).columns, *columns.values()]
+                writer.write_table(pa.table(part, schema=schema), row_group_size=_ROW_GROUP)
+    entry = RecordsEntry(name=name, bytes=file.bytes, rows=written, xxh3_128=file.xxh3_128)
+    return entry, matched
+
+
+def _metadata_groups(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Divide a row group if its texts of --metadata are too large. Yield ranges of its rows.
+
+    Args:
+        sizes: int64[N], bytes of the texts of each row.
+    """
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < sizes.size or not first:
+        before = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, before + _GROUP_ID_BYTES)) + 1
+        yield first, min(last, sizes.size)
+        first = last
 
 
 def records_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:

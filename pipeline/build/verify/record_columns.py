@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.storage.folder import Folder
 from schemas.manifest import Manifest
-from schemas.records import Status, records_schema
+from schemas.records import Status
 from schemas.shard import SPLITS
 
 
@@ -84,7 +84,7 @@ def read_record_columns(dataset: Folder, manifest: Manifest) -> tuple[RecordColu
         table = pq.read_table(pa.BufferReader(dataset.buffer(entry.name)))
         if table.num_rows != entry.rows:
             return columns, [f"{entry.name}: {table.num_rows} rows, the manifest says {entry.rows}"]
-        table = table.cast(records_schema())
+        table = table.cast(manifest.records_schema)
         ordinal = table.column("ordinal").to_numpy()
         if ordinal.size and (ordinal.min() < 0 or ordinal.max() >= total):
             return columns, [f"{entry.name}: an ordinal is outside 0..{total - 1}"]

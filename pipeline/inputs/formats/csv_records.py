@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
@@ -73,6 +73,36 @@ def csv_columns(source: Source) -> list[str]:
         return _names(stream.read(_HEADER).removeprefix(_BOM), source)
 
 
+def text_batches(source: Source) -> Iterator[pa.RecordBatch]:
+    """Yield batches of all columns of a CSV or TSV file, as text. Empty lines are left out.
+
+    Raises:
+        InputError: the file cannot be read, or a line does not have the header's number of columns.
+    """
+    with plain_text(source) as stream:
+        head = stream.read(_HEADER).removeprefix(_BOM)
+        names = _names(head, source)
+        try:
+            yield from _batches(head, stream, source, names)
+        except pa.ArrowInvalid as error:
+            _raise(source, len(names), str(error), error)
+
+
+def line_of_row(source: Source, row: int) -> int:
+    """Return the number of the line on which a row of a CSV or TSV file ends.
+
+    The file is read again. Rows are counted from 0, without the header line and empty lines.
+    """
+    with plain_text(source) as stream:
+        reader, left = _rows(source, stream), row + 1
+        for values in reader:
+            if values and not left:
+                break
+            left -= bool(values)
+        line: int = reader.line_num
+        return line
+
+
 def check_csv_columns(part: InputRange) -> None:
     """Check the header line of a CSV or TSV file.
 
@@ -134,7 +164,7 @@ def _dialect(head: bytes, source: Source) -> dict[str, Any]:
 
 
 def _batches(
-    head: bytes, stream: BinaryIO, source: Source, columns: tuple[str, str | None]
+    head: bytes, stream: BinaryIO, source: Source, columns: Sequence[str | None]
 ) -> Iterator[pa.RecordBatch]:
     """Return an iterator over batches of the given columns, as text."""
     from pyarrow import csv as arrow_csv
@@ -183,11 +213,7 @@ def _raise(source: Source, columns: int, message: str, error: Exception) -> NoRe
         message = f"a line of more than {_BLOCK >> 20} MiB: is this {source.format.upper()}?"
         raise InputError(message, source=source.url) from error
     with plain_text(source) as stream:
-        head = stream.peek(1) if hasattr(stream, "peek") else b""
-        lines = io.TextIOWrapper(
-            cast(Any, stream), encoding="utf-8", errors="surrogateescape", newline=""
-        )
-        reader = csv.reader(lines, **_dialect(head.removeprefix(_BOM), source))
+        reader = _rows(source, stream)
         for row in reader:
             problem = _problem(row, columns)
             if problem:
@@ -196,6 +222,16 @@ def _raise(source: Source, columns: int, message: str, error: Exception) -> NoRe
     raise InputError(
         f"pyarrow cannot read this {source.format.upper()}: {message}", source=source.url
     ) from error
+
+
+def _rows(source: Source, stream: BinaryIO) -> Any:
+    """Return Python's reader of the rows of a file, which counts lines."""
+    head = stream.peek(1) if hasattr(stream, "peek") else b""
+    lines = io.TextIOWrapper(
+        cast(Any, stream), encoding="utf-8", errors="surrogateescape", newline=""
+    )
+    csv.field_size_limit(_BLOCK)  # pyarrow accepts values of this size, too
+    return csv.reader(lines, **_dialect(head.removeprefix(_BOM), source))
 
 
 def _problem(row: list[str], columns: int) -> str:

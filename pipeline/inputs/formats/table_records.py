@@ -37,8 +37,8 @@ def read_table(
     Raises:
         InputError: a column is missing or holds no text, or the file is damaged.
     """
-    with _table_errors(source), open_input(source.url) as raw:
-        columns, batches = _batches(raw, source)
+    with table_errors(source), open_input(source.url) as raw:
+        columns, batches = table_batches(raw, source)
         sequences, ids = _checked_columns(columns, source, sequence_column, id_column)
         number = 0
         for batch in batches([sequences, *([] if ids is None else [ids])]):
@@ -53,12 +53,12 @@ def check_table_columns(source: Source, sequence_column: str, id_column: str) ->
     Raises:
         InputError: a column is missing or holds no text, or the file is damaged.
     """
-    with _table_errors(source), open_input(source.url) as raw:
-        _checked_columns(_batches(raw, source)[0], source, sequence_column, id_column)
+    with table_errors(source), open_input(source.url) as raw:
+        _checked_columns(table_batches(raw, source)[0], source, sequence_column, id_column)
 
 
 @contextmanager
-def _table_errors(source: Source) -> Iterator[None]:
+def table_errors(source: Source) -> Iterator[None]:
     """Turn errors of pyarrow, of the system and of a record's text into an InputError."""
     try:
         yield
@@ -77,7 +77,7 @@ def table_columns(source: Source) -> list[str]:
         InputError: the file cannot be read.
     """
     with open_input(source.url) as raw:
-        return list(_batches(raw, source)[0].names)
+        return list(table_batches(raw, source)[0].names)
 
 
 def blocks_of_batch(
@@ -103,10 +103,15 @@ def blocks_of_batch(
         yield block_of_texts(ids, texts, number + first, vocabulary)
 
 
-def _batches(
+def table_batches(
     raw: BinaryIO, source: Source
 ) -> tuple[pa.Schema, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
-    """Return a table file's schema, and a function that yields record batches of given columns."""
+    """Return a table file's schema, and a function that yields record batches of given columns.
+
+    Raises:
+        InputError: an Arrow stream is truncated.
+        pa.ArrowInvalid, OSError: the file is damaged.
+    """
     if source.format == "parquet":
         import pyarrow.parquet as pq
 
