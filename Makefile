@@ -147,6 +147,11 @@ test-long: $(VENV)/dev ## run the tests with more killed processes and larger in
 	@echo 'running $(TESTS) with THDPACK_LONG=1 (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
+# The other tests do without mlcroissant, because it brings scipy and other packages (120 MB).
+check-cards: $(VENV)/dev ## validate croissant.json with mlcroissant, which this installs
+	@$(PIP_PINNED) mlcroissant==1.1.1 $(call show_problems)
+	@$(VENV)/bin/pytest tests/e2e/report/card --numprocesses 0
+
 soak: $(VENV)/dev ## run the tests with other instruction sets, threads, seeds and users (takes hours)
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
@@ -159,4 +164,4 @@ clean: ## remove .venv, caches and compiled kernels, but no datasets
 	find packers pipeline -name '*.so' -delete -o -name '*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup preprocess verify stats train check test test-long soak bench clean
+.PHONY: help setup preprocess verify stats train check test test-long check-cards soak bench clean

@@ -32,6 +32,7 @@ from schemas.untrusted_json import (
     ColumnName,
     Count,
     Hash,
+    OneLine,
     Tokens,
     decoded,
     is_of_another_type,
@@ -57,6 +58,8 @@ class _UsedOptions(TypedDict):
     on_invalid: Literal["unk", "skip", "error"]
     packer: Annotated[str, Meta(max_length=100)]
     split: Annotated[str, Meta(max_length=100)]
+    source_release: NotRequired[OneLine | None]
+    license: NotRequired[OneLine | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +105,16 @@ class Manifest(SequenceLimits):
             keep_header=bool(self.options.get("keep_header")),
             metadata_columns=self.metadata_columns,
         )
+
+    @property
+    def source_release(self) -> str | None:
+        """Release of the inputs, as the user named it."""
+        return _text(self.options.get("source_release"))
+
+    @property
+    def license(self) -> str | None:
+        """Licence of the inputs, as the user named it."""
+        return _text(self.options.get("license"))
 
     @property
     def vocabulary_object(self) -> Vocabulary:
@@ -212,6 +225,10 @@ def _fields_of(entry: Any) -> dict[str, Any]:
     `asdict` also copies the values, which takes a tenth of a second for 10,000 shards.
     """
     return {name: getattr(entry, name) for name in entry.__slots__}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _version() -> str:

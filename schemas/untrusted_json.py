@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from schemas.text.one_line import MOST_CHARACTERS, ONE_LINE
+
 MOST_BYTES: Final = 256 << 20
 """Maximum size of a document in bytes. A manifest of a million files has about this size."""
 MOST_TOKENS: Final = 1 << 24
@@ -32,6 +34,8 @@ ColumnName = Annotated[
     str, Meta(min_length=1, max_length=255, pattern=r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029]+\Z")
 ]
 """Name of a column, without control characters and line ends."""
+OneLine = Annotated[str, Meta(max_length=MOST_CHARACTERS, pattern=ONE_LINE)]
+"""A text of one line that a user gave."""
 FileName = Annotated[str, Meta(pattern=r"\A[a-z]+/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")]
 """Name of a file in a dataset, such as train/40e2439b9c05a627-00000-0.arrow."""
 

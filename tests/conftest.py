@@ -64,6 +64,7 @@ TOGETHER = {
         "chromium": ["e2e/report/test_page.py"],
         "store": [
             "e2e/inputs/test_many_inputs.py",
+            "e2e/stores/test_card_on_store.py",
             "e2e/stores/test_concurrent_builds.py",
             "e2e/stores/test_first_contact.py",
             "e2e/stores/test_interrupted_builds.py",

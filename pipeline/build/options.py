@@ -16,6 +16,7 @@ from pipeline.inputs.source import Allowed
 from schemas.shard import SequenceLimits
 from schemas.split_fractions import SplitFractions
 from schemas.text.byte_size import parse_bytes
+from schemas.text.one_line import check_one_line
 
 _LEAST_MEMORY: Final = 256 << 20
 
@@ -117,6 +118,8 @@ class DatasetOptions(SequenceLimits):
             raise ValueError(f"--seed is {self.seed}, expected 0..2^63 - 1")
         if self.max_seqs is not None and self.max_seqs < 1:
             raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
+        check_one_line(self.source_release, name="--source-release")
+        check_one_line(self.license, name="--license")
 
     def _check_sizes(self) -> None:
         if self.capacity < 3:

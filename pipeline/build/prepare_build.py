@@ -18,6 +18,7 @@ from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_url
 from schemas import __version__
 from schemas.errors import DatasetError, ManifestError
+from schemas.licenses import license_hint
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.text.redact import without_credentials
 
@@ -50,6 +51,8 @@ def prepared(
                 f"{MANIFEST_NAME}, records/ and the splits will lie beside them. A prefix such as "
                 f"{options.out.rstrip('/')}/dataset keeps them apart"
             )
+        if hint := license_hint(options.license):
+            report.note(hint)
         for skipped in planned.passed_over:
             report.note(f"skipped {without_credentials(skipped.line)}")
         _refuse_other_plan(destination, options, planned)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Union
 import tyro
 
 from pipeline.build.options import PreprocessOptions
+from pipeline.cli.card_options import CardOptions
 from pipeline.cli.subcommand_options import (
     BenchReaderOptions,
     CommitOptions,
@@ -40,6 +41,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "verify": (VerifyOptions, "Check a dataset: hashes, and the rules of every bucket."),
     "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record."),
     "stats": (StatsOptions, "Report on a dataset or raw sequences, or compare two."),
+    "card": (CardOptions, "Describe a dataset for publication: Croissant, Hugging Face."),
     "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
     "train": (TrainArguments, "Train an ESM-2 on a dataset. Needs the extra `train`."),
     "bench-reader": (BenchReaderOptions, "Measure how fast a dataset can be read."),
@@ -70,6 +72,7 @@ _OTHERS: Final[dict[str, dict[str, str]]] = {
     "stats": dict.fromkeys(
         ("--output", "--out", "-o"), "use --html FILE, --json FILE or --csv FOLDER"
     ),
+    "card": dict.fromkeys(("--output", "--output-dir", "-o"), "use --out"),
     "plan": {
         "--dataset": "use --data",
         "--preset": "use --model",

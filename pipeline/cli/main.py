@@ -114,6 +114,7 @@ def _subcommand(options: Any) -> int:
     """Run the subcommand whose options are given, and return an exit code."""
     from pipeline.build.options import PreprocessOptions
     from pipeline.cli import subcommand_options as a
+    from pipeline.cli.card_options import CardOptions
 
     match options:
         case a.PlanTasksOptions():
@@ -144,6 +145,10 @@ def _subcommand(options: Any) -> int:
             from pipeline.cli.stats import run_stats
 
             return run_stats(options)
+        case CardOptions():
+            from pipeline.cli.card import run_card
+
+            return run_card(options)
         case a.BenchReaderOptions():
             from pipeline.cli.bench_reader import run_bench_reader
 

@@ -9,6 +9,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.cli.arguments import UsageError
 from pipeline.inputs.expand import refuse_inside
 from pipeline.storage.s3.first_contact import refuse_unreachable
+from schemas.licenses import license_hint
 from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 
@@ -49,6 +50,8 @@ def _dry_run(options: PreprocessOptions) -> int:
         print(f"{source.bytes:>16,} bytes  {kind}  {without_credentials(source.url)}")
     for skipped in planned.passed_over:
         print(f"         skipped  {without_credentials(skipped.line)}")
+    if hint := license_hint(options.license):
+        print(hint)
     tasks = plural(len(planned.ranges), "task")
     tasks += f", and divide the records into {plural(planned.partitions, 'partition')} by hash"
     print(f"would read {planned.input_bytes:,} bytes in {tasks}")

@@ -79,6 +79,14 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     waste = f"{100 * padding_waste(manifest):.1f} % of tokens"
     padded = f"compared with padding each sequence to {manifest.max_seq_len:,} (BSHD)"
     yield "padding avoided", f"{waste}, {padded}"
+    if provenance := _provenance(manifest):
+        yield "source", provenance
+
+
+def _provenance(manifest: Manifest) -> str:
+    """Return release and licence of the inputs; "" if the user gave neither."""
+    licensed = f"licence {manifest.license}" if manifest.license else None
+    return ", ".join(text for text in (manifest.source_release, licensed) if text)
 
 
 def metadata_line(manifest: Manifest) -> str | None:

@@ -243,6 +243,7 @@ class Report:
     name: name of the dataset or of the inputs, as given on the command line
     thdpack: version of thdpack that made the report
     manifest_digest, build, parent, generation, slots: values of the manifest; None for FASTA
+    source_release, license: release and licence of the inputs; None for FASTA or if not given
     records: number of input records
     by_status: number of records for each `schemas.records.Status`
     cropped_copies: number of kept records whose residues, after truncation, equal those of an
@@ -265,6 +266,8 @@ class Report:
     parent: str | None = None
     generation: int | None = None
     slots: int | None = None
+    source_release: str | None = None
+    license: str | None = None
     settings: Settings
     records: int
     by_status: Mapping[str, int]

@@ -92,7 +92,10 @@ class Destination(Protocol):
         ...
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Remove the work folder of a finished build, and files of earlier datasets."""
+        """Remove the work folder of a finished build, and files and cards of earlier datasets.
+
+        A card is a file of `thdpack card`. The cards of the committed dataset stay.
+        """
         ...
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from pipeline.build.build_plan import PLAN, Plan
+from pipeline.build.destination.card_files import remove_stale_cards
 from pipeline.build.options import PreprocessOptions
 from pipeline.storage.atomic_write import sync_folder, written_atomically
 from pipeline.storage.folder import Folder
@@ -175,11 +176,12 @@ class LocalDestination:
         sync_folder(self.path)
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Remove work files and files of earlier datasets, except the lock file."""
+        """Remove work files, except the lock file, and files and cards of earlier datasets."""
         try:
             # remove the task list first: if the build is killed after this line, a rerun sees that
             # the build was finished
             (self.path / PLAN).unlink(missing_ok=True)
+            remove_stale_cards(self.out, manifest)
             obsolete = [*self._obsolete_files(manifest), *self._work_files()]
             with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # removing 1 GB takes 0.1 s
                 list(threads.map(_remove, obsolete))

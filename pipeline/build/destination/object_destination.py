@@ -19,6 +19,7 @@ from typing import cast
 import xxhash
 
 from pipeline.build.build_plan import PLAN, Plan, comes_of, planned_here
+from pipeline.build.destination.card_files import remove_stale_cards
 from pipeline.build.destination.local_destination import WORK, spool_stdin, warn_not_removed
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.options import PreprocessOptions
@@ -144,7 +145,7 @@ class ObjectDestination:
             )
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Remove the work folder, the task list, spooled input and obsolete files.
+        """Remove the work folder, the task list, spooled input, obsolete files and cards.
 
         Raises:
             BuildError: another build has meanwhile committed a dataset that needs a removed file.
@@ -155,6 +156,8 @@ class ObjectDestination:
             if self.out.content(MANIFEST_NAME) != ours:
                 # another build replaced the dataset again; the newer dataset may need these files
                 obsolete = frozenset()
+            else:
+                remove_stale_cards(self.out, manifest)
             spooled = [self._spooled] if self._spooled else []
             names = [*sorted(obsolete), *spooled, *self._own_task_list(manifest)]
             with ThreadPoolExecutor(AT_ONCE) as threads:

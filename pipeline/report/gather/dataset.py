@@ -91,6 +91,8 @@ def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
         parent=manifest.parent,
         generation=manifest.generation,
         slots=manifest.slots,
+        source_release=manifest.source_release,
+        license=manifest.license,
     )
 
 

@@ -212,9 +212,11 @@ def duplicates(report: Report, most: int) -> Table:
 
 
 def options(report: Report) -> list[tuple[str, str]]:
-    """Return name and value of each option and, for a dataset, of its generation and digests."""
+    """Return name and value of each option and, for a dataset, of its source and digests."""
     options = asdict(report.settings)
     marks = {
+        "source release": report.source_release,
+        "licence": report.license,
         "generation": report.generation,
         "build": report.build,
         "parent": report.parent,

@@ -123,6 +123,9 @@ def _overview(report: Report) -> Iterable[Text]:
         f"{generation}vocabulary {settings.vocabulary}, {settings.capacity:,} tokens per bucket, "
         f"at most {settings.max_seq_len:,} tokens per sequence, --long {settings.long}"
     )
+    if report.source_release or report.license:
+        release, licence = report.source_release or "not stated", report.license or "not stated"
+        yield Text(f"release of the inputs: {release}, licence: {licence}")
     kept, duplicates = by_status[Status.KEPT], by_status[Status.DUPLICATE]
     left_out = ", ".join(
         f"{by_status[status]:,} {status.replace('_', ' ')}"

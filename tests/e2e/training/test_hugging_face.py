@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import fasta, made_records, read_buckets, read_manifest
+from tests.helpers.processes.command_line import Run
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -50,6 +52,20 @@ def test_shards_load_as_a_hugging_face_dataset_with_the_right_features(
     assert len(loaded) == len(stored)
     for ours, theirs in zip(stored, loaded, strict=True):
         assert all(ours[name] == theirs[name] for name in features)
+
+
+def test_a_dataset_with_a_card_loads_by_its_folder_with_all_splits(
+    datasets: Any, run: Run, many_shards: Path, tmp_path: Path
+) -> None:
+    dataset = Path(shutil.copytree(many_shards, tmp_path / "dataset"))
+    assert run("card", dataset).returncode == 0
+    (dataset / "train" / "0123456789abcdef-00000-0.arrow").touch()  # left by another build
+    loaded = datasets.load_dataset(str(dataset), cache_dir=str(tmp_path / "cache"))
+    totals = read_manifest(dataset).splits
+    assert {name: len(rows) for name, rows in loaded.items()} == {
+        name: split.buckets for name, split in totals.items() if split.buckets
+    }
+    assert len(loaded) > 1
 
 
 @pytest.fixture(scope="module")

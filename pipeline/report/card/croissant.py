@@ -1,0 +1,194 @@
+"""Describe a dataset in Croissant 1.0: JSON-LD that search engines and libraries read.
+
+Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec.html
+
+Shards and records/ are each one FileSet, relative to the folder of croissant.json. A FileSet needs
+no hashes; the manifest has the hash of every file, and is a FileObject with its own sha256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from pipeline.build.destination.card_files import blank_signature
+from pipeline.report.card.columns import RECORD_COLUMNS, SHARD_COLUMNS, croissant_type
+from pipeline.report.card.file_patterns import file_patterns
+from pipeline.report.card.title import summary, title
+from schemas.licenses import spdx_identifier
+from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.shard import shard_schema
+
+_RECORDS: Final = "records-files"
+_SHARDS: Final = "shards"
+_SPLIT_TYPES: Final = {
+    "train": "cr:TrainingSplit",
+    "valid": "cr:ValidationSplit",
+    "test": "cr:TestSplit",
+}
+_CROISSANT_KEYS: Final = (
+    "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format "
+    "includes isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated "
+    "replace samplingRate separator source subField transform"
+)
+_CONTEXT: Final = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    **{key: f"cr:{key}" for key in _CROISSANT_KEYS.split()},
+}
+"""Meaning of each key, as the specification defines it."""
+
+
+def croissant(manifest: Manifest, records: pa.Schema) -> str:
+    """Return the text of croissant.json, with a blank signature.
+
+    Args:
+        records: schema of the files of records/.
+    """
+    spdx = spdx_identifier(manifest.license) if manifest.license else None
+    licensed = f"https://spdx.org/licenses/{spdx}.html" if spdx else manifest.license
+    document = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": title(manifest),
+        "description": summary(manifest),
+        "identifier": blank_signature(manifest.digest),
+        "version": f"{manifest.generation}.0.0",
+        "keywords": ["proteins", "amino acid sequences", "masked language modelling"],
+        **({"license": licensed} if licensed else {}),
+        "distribution": [_manifest(manifest), *_file_sets(manifest)],
+        "recordSet": [_splits(manifest), _buckets(manifest), _records(records)],
+    }
+    return json.dumps(document, indent=1, ensure_ascii=True) + "\n"
+
+
+def _manifest(manifest: Manifest) -> dict[str, Any]:
+    content = manifest.to_json().encode()
+    return {
+        "@type": "cr:FileObject",
+        "@id": MANIFEST_NAME,
+        "name": MANIFEST_NAME,
+        "description": "Name, size and xxh3_128 of every file; options; inputs; counts.",
+        "contentUrl": MANIFEST_NAME,
+        "contentSize": f"{len(content)} B",
+        "encodingFormat": "application/json",
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def _file_sets(manifest: Manifest) -> Iterable[dict[str, Any]]:
+    shards = (entry.name for entries in manifest.shards.values() for entry in entries)
+    for key, description, encoding, names in (
+        (
+            _SHARDS,
+            "Packed sequences of all splits, in the Arrow IPC file format. One row is one bucket.",
+            "application/vnd.apache.arrow.file",
+            shards,
+        ),
+        (
+            _RECORDS,
+            "One row for every input record, kept or not.",
+            "application/x-parquet",
+            (entry.name for entry in manifest.records),
+        ),
+    ):
+        yield {
+            "@type": "cr:FileSet",
+            "@id": key,
+            "name": key,
+            "description": description,
+            "encodingFormat": encoding,
+            "includes": file_patterns(names),
+        }
+
+
+def _splits(manifest: Manifest) -> dict[str, Any]:
+    """Return the enumeration of the splits that have buckets."""
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "splits",
+        "name": "splits",
+        "description": "Names of the splits.",
+        "dataType": "cr:Split",
+        "key": {"@id": "splits/name"},
+        "field": [
+            {"@type": "cr:Field", "@id": f"splits/{name}", "name": name, "dataType": kind}
+            for name, kind in (("name", "sc:Text"), ("url", "sc:URL"))
+        ],
+        "data": [
+            {"splits/name": split, "splits/url": _SPLIT_TYPES[split]}
+            for split, shards in manifest.shards.items()
+            if shards
+        ],
+    }
+
+
+def _buckets(manifest: Manifest) -> dict[str, Any]:
+    splits = "|".join(split for split, shards in manifest.shards.items() if shards)
+    split = {
+        "@type": "cr:Field",
+        "@id": "buckets/split",
+        "name": "split",
+        "description": "Split of the bucket, which is the folder of its shard.",
+        "dataType": "sc:Text",
+        "source": {
+            "fileSet": {"@id": _SHARDS},
+            "extract": {"fileProperty": "fullpath"},
+            "transform": {"regex": f"^({splits})/"},
+        },
+        "references": {"field": {"@id": "splits/name"}},
+    }
+    schema = shard_schema(manifest.capacity)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "buckets",
+        "name": "buckets",
+        "description": (
+            f"One bucket: exactly {manifest.capacity:,} tokens, which hold whole sequences."
+        ),
+        "field": [split, *_fields("buckets", _SHARDS, schema, SHARD_COLUMNS)],
+    }
+
+
+def _records(schema: pa.Schema) -> dict[str, Any]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "records",
+        "name": "records",
+        "description": "Every input record, with its status and what its header states.",
+        "key": {"@id": "records/ordinal"},
+        "field": list(_fields("records", _RECORDS, schema, RECORD_COLUMNS)),
+    }
+
+
+def _fields(
+    record_set: str, files: str, schema: pa.Schema, descriptions: Mapping[str, str]
+) -> Iterable[dict[str, Any]]:
+    """Yield a field for each column whose type Croissant has."""
+    for column in schema:
+        kind = croissant_type(column.type)
+        if kind is None:
+            continue
+        yield {
+            "@type": "cr:Field",
+            "@id": f"{record_set}/{quote(column.name, safe='')}",
+            "name": column.name,
+            "description": descriptions.get(column.name, "Column of the table of --metadata."),
+            "dataType": kind[0],
+            **({"repeated": True} if kind[1] else {}),
+            "source": {"fileSet": {"@id": files}, "extract": {"column": column.name}},
+        }

@@ -1,0 +1,44 @@
+"""Write texts that may contain any character into Markdown and YAML.
+
+Names of inputs come from files, so they may look like Markdown, HTML or YAML.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pipeline.report.render.printable import printable
+
+_SPECIAL: Final = re.compile(r"(?<=www)\.|(?<![^\W_])_|_(?![^\W_])|[^\w .,;/+=%()-]|  +")
+"""Characters and blanks that Markdown or HTML may interpret. An underscore inside a word is plain
+text, unlike the full stop of `www.`, which would become a link."""
+
+
+def escaped(text: str) -> str:
+    """Return text for Markdown that is displayed as it is, on one line.
+
+    Special characters are written as HTML entities, such as `&#124;` for `|`. Markdown never
+    interprets these, not even in a table. Control characters appear as codes such as `\\x1b`.
+    """
+    line = printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    return _SPECIAL.sub(lambda found: "".join(f"&#{ord(c)};" for c in found[0]), line)
+
+
+def code(text: str) -> str:
+    """Return text for Markdown in a fixed-pitch font. Unlike backticks, `<code>` nests in tables
+    and may hold any character."""
+    return f"<code>{escaped(text)}</code>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table. The cells are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def yaml_text(text: str) -> str:
+    """Return text as a YAML scalar in double quotes. JSON's quotes and escapes are also YAML's."""
+    return json.dumps(printable(text), ensure_ascii=False)

@@ -1,0 +1,37 @@
+"""Title and summary of a dataset, for both files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipeline.report.render.printable import printable, shortened
+from schemas.manifest import Manifest
+from schemas.records import Status
+from schemas.text.phrases import plural
+
+_MOST_NAMED: Final = 3
+"""Maximum number of inputs in a title."""
+
+
+def title(manifest: Manifest) -> str:
+    """Return the dataset's title: the release of its inputs, or the names of its inputs."""
+    if manifest.source_release:
+        return f"{manifest.source_release}, packed"
+    names = [shortened(printable(entry.name)) for entry in manifest.inputs[:_MOST_NAMED]]
+    more = len(manifest.inputs) - len(names)
+    return f"{', '.join(names)}{f' and {more:,} more' if more else ''}, packed"
+
+
+def summary(manifest: Manifest) -> str:
+    """Return what the dataset is, in plain text."""
+    kept = plural(manifest.records_by_status.get(Status.KEPT, 0), "protein sequence")
+    buckets = sum(split.buckets for split in manifest.splits.values())
+    tokens = sum(split.tokens for split in manifest.splits.values())
+    release = f" from {manifest.source_release}" if manifest.source_release else ""
+    return (
+        f"{kept}{release}, tokenized with the vocabulary {manifest.vocabulary}, shuffled, and "
+        f"packed end to end into {plural(buckets, 'bucket')} of {manifest.capacity:,} tokens. "
+        f"The buckets hold {tokens:,} tokens, padding not counted. No sequence has more than "
+        f"{manifest.max_seq_len:,} tokens. Built by thdpack {manifest.version}. "
+        f"The digest of the manifest is {manifest.digest}."
+    )

@@ -1,0 +1,40 @@
+"""Release and licence of the inputs appear wherever a dataset is described."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.report.card.conftest import STATED
+from tests.helpers.processes.command_line import Run
+
+
+def test_summary_inspect_and_stats_show_release_and_licence(
+    run: Run, built: Path, inputs: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("polars")
+    source = "source  UniRef50/2026_04, licence CC-BY-4.0"
+    assert source in run("inspect", built).stdout
+    words = ("preprocess", inputs / "plain.fasta", "--out", tmp_path / "out")
+    assert source in run(*words, *STATED).stdout
+    assert "source  licence MIT" in run(*words, "--license", "MIT", "--overwrite").stdout
+    assert "source  " not in run(*words, "--overwrite").stdout
+    report = json.loads(run("stats", built, "--json").stdout)
+    assert (report["source_release"], report["license"]) == ("UniRef50/2026_04", "CC-BY-4.0")
+    shown = run("stats", built, "--html", tmp_path / "r.html")
+    assert "release of the inputs: UniRef50/2026_04, licence: CC-BY-4.0" in shown.stdout
+    assert "UniRef50/2026_04" in (tmp_path / "r.html").read_text()
+
+
+def test_a_licence_written_almost_like_an_spdx_identifier_gets_a_hint_before_the_build(
+    run: Run, inputs: Path, tmp_path: Path
+) -> None:
+    words = ("preprocess", inputs / "plain.fasta", "--out", tmp_path / "out", "--license")
+    for more in ((), ("--dry-run",)):
+        done = run(*words, "CC BY 4.0", *more)
+        assert "did you mean CC-BY-4.0," in done.stdout + done.stderr
+        assert done.returncode == 0
+    done = run(*words, "CC-BY-4.0", "--overwrite")
+    assert "did you mean" not in done.stdout + done.stderr
