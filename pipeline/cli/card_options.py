@@ -15,7 +15,7 @@ class CardOptions:
     """Describe a dataset for publication, in two files.
 
     croissant.json has Croissant 1.0 metadata, and README.md is a dataset card of the Hugging Face
-    Hub. Both are computed from the dataset: its options, inputs, counts, release and licence.
+    Hub. Both are computed from the manifest: options, inputs, counts, release and licence.
 
     Example: thdpack card data/uniref50
     """

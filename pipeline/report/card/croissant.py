@@ -52,12 +52,8 @@ _CONTEXT: Final = {
 """Meaning of each key, as the specification defines it."""
 
 
-def croissant(manifest: Manifest, records: pa.Schema) -> str:
-    """Return the text of croissant.json, with a blank signature.
-
-    Args:
-        records: schema of the files of records/.
-    """
+def croissant(manifest: Manifest) -> str:
+    """Return the text of croissant.json, with a blank signature."""
     spdx = spdx_identifier(manifest.license) if manifest.license else None
     licensed = f"https://spdx.org/licenses/{spdx}.html" if spdx else manifest.license
     document = {
@@ -71,7 +67,7 @@ def croissant(manifest: Manifest, records: pa.Schema) -> str:
         "keywords": ["proteins", "amino acid sequences", "masked language modelling"],
         **({"license": licensed} if licensed else {}),
         "distribution": [_manifest(manifest), *_file_sets(manifest)],
-        "recordSet": [_splits(manifest), _buckets(manifest), _records(records)],
+        "recordSet": [_splits(manifest), _buckets(manifest), _records(manifest)],
     }
     return json.dumps(document, indent=1, ensure_ascii=True) + "\n"
 
@@ -164,14 +160,14 @@ def _buckets(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _records(schema: pa.Schema) -> dict[str, Any]:
+def _records(manifest: Manifest) -> dict[str, Any]:
     return {
         "@type": "cr:RecordSet",
         "@id": "records",
         "name": "records",
         "description": "Every input record, with its status and what its header states.",
         "key": {"@id": "records/ordinal"},
-        "field": list(_fields("records", _RECORDS, schema, RECORD_COLUMNS)),
+        "field": list(_fields("records", _RECORDS, manifest.records_schema, RECORD_COLUMNS)),
     }
 
 

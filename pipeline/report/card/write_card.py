@@ -11,7 +11,6 @@ from pipeline.build.destination.card_files import (
 )
 from pipeline.report.card.croissant import croissant
 from pipeline.report.card.dataset_card import dataset_card
-from pipeline.report.card.stored_schema import stored_schema
 from pipeline.report.render.output_files import inside, refuse_unwritable
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
@@ -35,8 +34,7 @@ def write_card(dataset: str, *, out: str | None = None, overwrite: bool = False)
     folder = folder_of(place)
     if not overwrite:
         _refuse_other_files(folder)
-    records = stored_schema(folder_of(dataset), manifest)
-    texts = {CROISSANT: croissant(manifest, records), README: dataset_card(manifest)}
+    texts = {CROISSANT: croissant(manifest), README: dataset_card(manifest)}
     for name in CARD_FILES:
         _write(folder, name, signed(texts[name], manifest.digest))
     if read_manifest(dataset).digest != manifest.digest:

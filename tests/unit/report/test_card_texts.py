@@ -48,7 +48,7 @@ def test_patterns_name_only_files_of_their_builds() -> None:
 
 def test_every_column_has_a_description() -> None:
     assert set(shard_schema(8).names) == set(SHARD_COLUMNS)
-    assert set(records_schema().names) <= set(RECORD_COLUMNS)
+    assert set(records_schema(keep_header=True).names) <= set(RECORD_COLUMNS)
 
 
 @pytest.mark.parametrize(

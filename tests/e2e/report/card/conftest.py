@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import preprocess
 
-SIZES = ("--capacity", "1024", "--max-seq-len", "256", "--valid-fraction", "0.1")
+SIZES = ("--capacity", "1024", "--max-seq-len", "256", "--split", "valid=0.2,test=0.1")
 STATED = ("--source-release", "UniRef50/2026_04", "--license", "CC-BY-4.0")
 FILES = ("croissant.json", "README.md")
 

@@ -149,7 +149,3 @@ def test_errors_are_one_line_and_write_nothing(run: Run, dataset: Path, tmp_path
         assert said in line
     assert not list((tmp_path / "empty").iterdir())
     assert not any((dataset / name).exists() for name in FILES)
-    (dataset / read_manifest(dataset).records[0].name).write_bytes(b"PAR1 not PAR1")
-    [line] = run("card", dataset).stderr.splitlines()
-    assert "run thdpack verify on the dataset" in line
-    assert not any((dataset / name).exists() for name in FILES)

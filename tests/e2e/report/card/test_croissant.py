@@ -96,7 +96,7 @@ def test_fields_are_the_columns_and_the_splits_those_with_buckets(
         assert [field["name"] for field in fields] == expected
         assert all(field["dataType"] and field["description"] for field in fields)
         assert [field["source"]["extract"].get("column", "split") for field in fields] == expected
-    assert [row["splits/name"] for row in sets["splits"]["data"]] == ["train", "valid"]
+    assert [row["splits/name"] for row in sets["splits"]["data"]] == ["train", "valid", "test"]
     [split] = [field for field in sets["buckets"]["field"] if field["name"] == "split"]
     for name, shards in manifest.shards.items():
         for entry in shards:
@@ -127,4 +127,4 @@ def test_mlcroissant_accepts_the_file_and_reads_the_rows_of_records(
         for row in read_records(dataset)
     ]
     assert rows == expected
-    assert [row["splits/name"] for row in loaded.records("splits")] == ["train", "valid"]
+    assert [row["splits/name"] for row in loaded.records("splits")] == ["train", "valid", "test"]

@@ -52,7 +52,7 @@ def test_the_readme_counts_what_the_manifest_counts(run: Run, dataset: Path) -> 
             "config_name": "default",
             "data_files": [
                 {"split": split, "path": [f"{split}/{manifest.build}-*.arrow"]}
-                for split in ("train", "valid")
+                for split in ("train", "valid", "test")
             ],
         }
     ]
