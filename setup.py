@@ -16,11 +16,12 @@ KERNELS = (
     "pipeline.build.arrays.hash_kernel",
     "pipeline.build.filters.complexity_kernel",
     "pipeline.build.spill.spill_kernel",
+    "pipeline.build.verify.sequence_kernel",
 )
 # Cython's code for memoryviews, compiled once. It would otherwise be in each kernel, and compiling
 # the kernels would take almost four times as long. Cython generates the C file.
 SHARED = "packers.memoryviews"
-INCLUDE = [pyarrow.get_include()]  # for xxhash.h; see hash_kernel.pyx
+INCLUDE = [pyarrow.get_include()]  # for xxhash.h; see pipeline/build/arrays/xxhash.pxd
 FOLDER = "thdpack_packages"  # thdpack.py looks for this folder
 
 

@@ -1,21 +1,25 @@
 """`thdpack verify`: compare a dataset with its manifest.
 
-With --deep, records/ is also compared with the buckets. The deep check takes about 60 bytes of
-memory per record: 4 GB for 60 M records.
+With --deep, records/ is also compared with the buckets. The deep check takes about 70 bytes of
+memory per record: 4 GB for 60 M records. Most of it is a work file in the folder for temporary
+files, which need not stay in memory.
 """
 
 from __future__ import annotations
 
 import tempfile
-from functools import partial
 from pathlib import Path
 
-from pipeline.build.run_task import run_once
-from pipeline.build.verify.check_shards import check_totals, verify_tasks
+from pipeline.build.task_results import VerifyResult
+from pipeline.build.tasks import OnBytes, VerifyTask
+from pipeline.build.verify.check_shards import check_files, check_totals, verify_tasks
 from pipeline.build.verify.compare_records import compare_records
+from pipeline.executors.executor import Executor
 from pipeline.executors.processes import ProcessExecutor, cores
+from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
+from schemas.manifest import Manifest
 
 
 def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = None) -> list[str]:
@@ -23,22 +27,27 @@ def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = Non
 
     Raises:
         ManifestError: the manifest is missing or damaged.
+        BuildError: --deep needs more disk space, or a worker was killed.
     """
     manifest = read_manifest(dataset)
-    problems = check_totals(manifest)
     with (
         tempfile.TemporaryDirectory(prefix="thdpack-verify-") as work,
         ProcessExecutor(workers or cores()) as executor,
     ):
-        tasks = verify_tasks(manifest, folder_of(dataset), folder_of(work))
-        found: list[list[str]] = [[] for _ in tasks]
-        executor.run(
-            partial(run_once, out=folder_of(dataset)),
-            tasks,
-            lambda i, outcome: found[i].extend(outcome.result.problems),
-            lambda _: None,
-        )
-    problems += [line for lines in found for line in lines]
-    if deep and not problems:  # damaged shards cannot be compared
-        problems += compare_records(dataset, manifest)
-    return problems
+        problems, folder = check_totals(manifest), folder_of(dataset)
+        if not deep:
+            return problems + _check_files(manifest, folder, Path(work), executor)
+        faults, contradictions = compare_records(folder, manifest, Path(work), executor)
+        return problems + faults or contradictions  # damaged files cannot be compared
+
+
+def _check_files(manifest: Manifest, dataset: Folder, work: Path, executor: Executor) -> list[str]:
+    tasks = verify_tasks(manifest, dataset, folder_of(work))
+    found: dict[int, VerifyResult] = {}
+    executor.run(check_files_once, tasks, found.__setitem__, lambda _: None)
+    return [line for i in range(len(tasks)) for line in found[i].problems]
+
+
+def check_files_once(task: VerifyTask, on_bytes: OnBytes, *, durable: bool) -> VerifyResult:
+    """Check the files of a task. `Work` explains the arguments."""
+    return check_files(task, on_bytes)

@@ -107,7 +107,8 @@ def _start_workers_early(arguments: list[str]) -> None:
     from pipeline.executors.processes import preload
 
     on_s3 = any(argument.startswith("s3://") for argument in arguments)
-    preload("pipeline.build.run_task", *(["pipeline.storage.object_folder", "s3fs"] * on_s3))
+    tasks = {"preprocess": "pipeline.build.run_task", "verify": "pipeline.build.verify_dataset"}
+    preload(tasks[arguments[0]], *(["pipeline.storage.object_folder", "s3fs"] * on_s3))
 
 
 def _subcommand(options: Any) -> int:

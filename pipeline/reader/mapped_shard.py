@@ -23,7 +23,7 @@ from pipeline.reader.bucket_checks import first_problem
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.storage.file_hash import difference
 from schemas.errors import DatasetError
-from schemas.manifest_entries import ShardEntry
+from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.shard import Bucket, shard_schema
 
 _NOT_READABLE = (
@@ -156,11 +156,11 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
     return verified(content, entry, str(path))
 
 
-def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
-    """Return a shard's content after comparing its size and hash with the manifest.
+def verified(content: pa.Buffer, entry: ShardEntry | RecordsEntry, name: str) -> pa.Buffer:
+    """Return a file's content after comparing its size and hash with the manifest.
 
     Args:
-        name: name of the shard, for the message.
+        name: name of the file, for the message.
     Raises:
         DamagedShardError: the content differs.
     """

@@ -2,31 +2,14 @@
 """Hash many short byte strings with xxh3_128, and count byte values.
 
 The kernel hashes 11 M sequences/s. With a Python call for each sequence, the speed was 1.25 M
-sequences/s, and hashing took a third of the map stage's time. The kernel includes the xxhash.h of
-pyarrow, or an installed xxhash.h if pyarrow has none.
+sequences/s, and hashing took a third of the map stage's time.
 """
 
-cdef extern from *:
-    """
-    #define XXH_INLINE_ALL
-    #if __has_include("arrow/vendored/xxhash/xxhash.h")
-    #include "arrow/vendored/xxhash/xxhash.h"
-    #elif __has_include(<xxhash.h>)
-    #include <xxhash.h>
-    #else
-    #error "no xxhash.h: this pyarrow has no headers. Install its full wheel, libxxhash-dev (apt) or xxhash (conda)"
-    #endif
-    #if defined(XXH_VERSION_NUMBER) && XXH_VERSION_NUMBER < 800
-    #error "this xxhash.h is too old: XXH3 needs xxHash 0.8.0 or later"
-    #endif
-    """
-    ctypedef struct XXH128_hash_t:
-        unsigned long long low64
-        unsigned long long high64
-    ctypedef struct XXH128_canonical_t:
-        unsigned char digest[16]
-    XXH128_hash_t XXH3_128bits(const void* data, size_t size) nogil
-    void XXH128_canonicalFromHash(XXH128_canonical_t* out, XXH128_hash_t value) nogil
+from pipeline.build.arrays.xxhash cimport (
+    XXH3_128bits,
+    XXH128_canonical_t,
+    XXH128_canonicalFromHash,
+)
 
 
 def xxh3_128_digests(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.bucket_kernel import check_buckets
@@ -22,9 +22,11 @@ from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
-_TASK_BYTES: Final = 96 << 20
-"""Approximate bytes of shards in one task. Checking this many bytes takes some hundredths of a
-second, which is much longer than the start of a task."""
+OnBatch = Callable[[pa.RecordBatch, int], None]
+"""Function that takes a record batch and the row of its first bucket in the shard."""
+_TASK_BYTES: Final = 32 << 20
+"""Minimum bytes of shards in one task, except the last. Checking this many bytes takes about a
+hundredth of a second, which is much longer than the start of a task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
@@ -58,35 +60,50 @@ def bucket_rules(manifest: Manifest) -> BucketRules:
 def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
     """Return a message if a file's size or hash is wrong, else None."""
     try:
-        if (
-            folder.local
-        ):  # read in pieces, because a mapping of gigabytes would count as memory of this process
-            return difference(folder.where(entry.name), *hash_file(folder.where(entry.name)), entry)
-        content = folder.buffer(entry.name)
+        if not folder.local:
+            checked_content(folder, entry)
+            return None
+        # read in pieces, because a mapping of gigabytes would count as memory of this process
+        size, digest = hash_file(folder.where(entry.name))
+        return difference(folder.where(entry.name), size, digest, entry)
     except InputError as error:
-        return (
-            f"{folder.where(entry.name)}: missing"
-            if isinstance(error.__cause__, FileNotFoundError)
-            else str(error)
-        )
-    except FileNotFoundError:
-        return f"{folder.where(entry.name)}: missing"
-    except OSError as error:
-        return f"{folder.where(entry.name)}: cannot be read: {error.strerror or error}"
+        if isinstance(error.__cause__, FileNotFoundError):
+            return f"{folder.where(entry.name)}: missing"
+        return str(error)
     except DatasetError as error:
         return str(error)
-    return difference(
-        folder.where(entry.name), content.size, xxhash.xxh3_128_hexdigest(content), entry
-    )
 
 
-def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[str]:
-    """Return one line for each problem of a shard: size, hash, schema, buckets, and totals."""
+def checked_content(folder: Folder, entry: ShardEntry | RecordsEntry) -> pa.Buffer:
+    """Return a file's content.
+
+    Raises:
+        DatasetError: the file is missing or cannot be read, or its size or hash is wrong.
+    """
+    path = folder.where(entry.name)
+    try:
+        return verified(folder.buffer(entry.name), entry, path)
+    except FileNotFoundError:
+        raise DatasetError(f"{path}: missing") from None
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except InputError as error:
+        raise DatasetError(str(error)) from error
+
+
+def check_shard(
+    folder: Folder, entry: ShardEntry, rules: BucketRules, *, on_batch: OnBatch | None = None
+) -> list[str]:
+    """Return one line for each problem of a shard: size, hash, schema, buckets, and totals.
+
+    Args:
+        on_batch: function that is called with each record batch whose buckets break no rule.
+    """
     problems: list[str] = []
     path = folder.where(entry.name)
     buckets = tokens = 0
     try:
-        reader = pa.ipc.open_file(verified(folder.buffer(entry.name), entry, path))
+        reader = pa.ipc.open_file(checked_content(folder, entry))
         if not reader.schema.equals(shard_schema(rules.capacity)):
             return [f"{path}: its schema is not that of shards with --capacity {rules.capacity}"]
         for i in range(reader.num_record_batches):
@@ -97,12 +114,12 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
                 f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}"
                 for b in np.flatnonzero(codes)
             ]
+            if on_batch is not None and not problems:
+                on_batch(batch, buckets)
             buckets += batch.num_rows
             tokens += int(numbers(batch.column("num_tokens"), np.int32).sum(dtype=np.int64))
-    except FileNotFoundError:
-        return [f"{path}: missing"]
     except DatasetError as error:
-        return [str(error)]
+        return [*problems, str(error)]
     except (pa.ArrowInvalid, OSError) as error:
         return [*problems, f"{path}: not a readable Arrow file: {error}"]
     if (buckets, tokens) != (entry.buckets, entry.tokens):

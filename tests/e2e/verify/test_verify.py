@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from pipeline.build.verify.check_shards import check_files, check_totals, verify_tasks
-from pipeline.build.verify.compare_records import compare_records
-from pipeline.storage.open_folder import folder_of
 from schemas.errors import ManifestError
 from schemas.manifest import Manifest, _canonical
 from schemas.shard import shard_schema
 from tests.helpers.data.corpus import fasta, made_records, read_manifest
+from tests.helpers.data.damage import deep, shallow, update_entries
 from tests.helpers.processes.command_line import Run, preprocess
 
 
@@ -47,10 +45,6 @@ def dataset(built: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "out"))
 
 
-def save(dataset: Path, manifest: Manifest) -> None:
-    (dataset / "manifest.json").write_text(manifest.to_json())
-
-
 def rewrite_shard(dataset: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change a bucket and update the hashes, to simulate a bug of the writer."""
     manifest = read_manifest(dataset)
@@ -61,14 +55,7 @@ def rewrite_shard(dataset: Path, change: Callable[[dict[str, Any]], None]) -> No
     table = pa.Table.from_pylist(rows, schema=shard_schema(manifest.capacity))
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table, max_chunksize=64)
-    content = path.read_bytes()
-    changed = replace(entry, bytes=len(content), xxh3_128=xxhash.xxh3_128_hexdigest(content))
-    save(
-        dataset,
-        replace(
-            manifest, shards={**manifest.shards, "train": (changed, *manifest.shards["train"][1:])}
-        ),
-    )
+    update_entries(dataset, [entry.name])
 
 
 def rewrite_records(dataset: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
@@ -79,18 +66,7 @@ def rewrite_records(dataset: Path, change: Callable[[list[dict[str, Any]]], None
     rows = table.to_pylist()
     change(rows)
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
-    content = path.read_bytes()
-    changed = replace(entry, bytes=len(content), xxh3_128=xxhash.xxh3_128_hexdigest(content))
-    save(dataset, replace(manifest, records=(changed, *manifest.records[1:])))
-
-
-def shallow(dataset: Path) -> list[str]:
-    """Return the problems that `thdpack verify` finds without --deep."""
-    manifest = read_manifest(dataset)
-    problems = check_totals(manifest)
-    for task in verify_tasks(manifest, folder_of(dataset), folder_of(dataset)):
-        problems += check_files(task, lambda _: None).problems
-    return problems
+    update_entries(dataset, [entry.name])
 
 
 def test_a_good_dataset_verifies(run_process: Run, dataset: Path) -> None:
@@ -161,7 +137,7 @@ def test_deep_finds_buckets_that_contradict_the_records(
 ) -> None:
     rewrite_shard(dataset, change)
     assert shallow(dataset) == [], "only a comparison with records/ may find this damage"
-    problems = compare_records(dataset, read_manifest(dataset))
+    problems = deep(dataset)
     assert any(re.search(message, problem) for problem in problems), problems
 
 
@@ -195,9 +171,7 @@ def test_deep_finds_wrong_rows(
 ) -> None:
     rewrite_records(dataset, change)
     assert shallow(dataset) == []
-    assert any(
-        "records/: " in problem for problem in compare_records(dataset, read_manifest(dataset))
-    )
+    assert any("records/: " in problem for problem in deep(dataset))
 
 
 def test_verify_deep_prints_errors_and_fails(

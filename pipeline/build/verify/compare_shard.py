@@ -1,0 +1,153 @@
+"""Check a shard, and compare each of its sequences with its record's row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.sequence_hashes import split_of
+from pipeline.build.tasks import OnBytes
+from pipeline.build.verify.bucket_sequences import BucketSequences, bucket_sequences
+from pipeline.build.verify.check_shards import check_shard
+from pipeline.build.verify.deep_job import DeepJob
+from pipeline.build.verify.findings import Findings
+from pipeline.build.verify.long_records import LongRecords
+from pipeline.build.verify.read_rows import shard_key
+from pipeline.build.verify.row_file import rows_at, same_hash
+from schemas.manifest_entries import ShardEntry
+from schemas.records import STATUS_CODES, Status
+from schemas.shard import SPLITS
+
+NOT_SEEN: Final = "its first sequence is not in buckets exactly once"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """Check one shard, and compare it with the rows unless the rows are unreadable."""
+
+    job: DeepJob
+    split: str
+    entry: ShardEntry
+    compare: bool
+
+
+@dataclass(slots=True)
+class ShardResult:
+    """Result of a task.
+
+    problems: faults of the shard
+    pieces: pieces of long records, see `LongRecords.copy`
+    """
+
+    problems: list[str] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
+    outside: list[str] = field(default_factory=list)
+    pieces: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+def compare_shard(task: ShardTask, on_bytes: OnBytes, *, durable: bool) -> ShardResult:
+    """Check a shard, and compare it with the rows. `Work` explains the arguments."""
+    comparison = _Comparison(task) if task.compare else None
+    problems = check_shard(
+        task.job.dataset,
+        task.entry,
+        task.job.rules,
+        on_batch=comparison.compare if comparison else None,
+    )
+    on_bytes(task.entry.bytes)
+    result = comparison.result() if comparison else ShardResult()
+    result.problems = problems
+    return result
+
+
+class _Comparison:
+    """Compares the sequences of a shard with the rows of their records."""
+
+    def __init__(self, task: ShardTask) -> None:
+        self._job = task.job
+        self._rows = task.job.rows
+        self._name = task.entry.name
+        self._key = np.uint64(shard_key(task.entry.name))
+        self._split = SPLITS.index(task.split)
+        self._findings = Findings()
+        self._outside: list[str] = []
+        self._long = LongRecords(task.job) if task.job.split_long else None
+        self._pieces: list[NDArray[np.int64]] = []
+
+    def result(self) -> ShardResult:
+        """Return what all calls of `compare` have found."""
+        pieces = np.concatenate([np.empty(0, dtype=np.int64), *self._pieces])
+        return ShardResult(findings=self._findings, outside=self._outside, pieces=pieces)
+
+    def compare(self, batch: pa.RecordBatch, first_bucket: int) -> None:
+        """Compare the sequences of a batch.
+
+        Args:
+            first_bucket: row of the batch's first bucket in the shard.
+        """
+        sequences = bucket_sequences(batch, self._job.rules)
+        ordinal, count = sequences.ordinal, self._job.records
+        if ordinal.size and (ordinal.min() < 0 or ordinal.max() >= count):
+            self._outside = [f"{self._name}: a bucket names a record outside 0..{count - 1}"]
+            return
+        rows = rows_at(self._rows, ordinal)
+        self._check_places(sequences, rows, first_bucket)
+        self._check_splits(sequences, rows)
+        self._check_residues(sequences, rows)
+
+    def _check_places(
+        self, sequences: BucketSequences, rows: NDArray[Any], first_bucket: int
+    ) -> None:
+        """Check that each sequence belongs to a kept record, and that the record's row names the
+        bucket of the first sequence. Mark the records whose first sequence was seen."""
+        ordinal, first = sequences.ordinal, sequences.start == 0
+        kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
+        here = (rows["shard"] == self._key) & (rows["bucket"] == sequences.bucket + first_bucket)
+        add = self._findings.add
+        add(f"{self._name} holds a record that was not kept", ordinal[~kept])
+        add("not in the shard and bucket that its row names", ordinal[first & ~here])
+        add("in a shard of another split than its row", ordinal[rows["split"] != self._split])
+        # only this task marks these records, because their rows name this shard
+        seen = np.sort(ordinal[first & here])
+        self._rows["seen"][seen] = 1
+        add(NOT_SEEN, seen[1:][seen[1:] == seen[:-1]])
+
+    def _check_splits(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
+        """Check that the hash of each record's first piece decides the record's split."""
+        first = np.flatnonzero(sequences.start == 0)
+        hashes, ordinal = sequences.hash[first], sequences.ordinal[first]
+        wrong = rows["split"][first] != split_of(hashes, self._job.splits)
+        self._findings.add(
+            "not in the split that the hash of its first piece decides", ordinal[wrong]
+        )
+        if self._job.dedup_cropped:
+            self._job.first_pieces[ordinal] = hashes
+
+    def _check_residues(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
+        """Check start, size, hash and unknown letters of each sequence."""
+        ordinal, longest = sequences.ordinal, self._job.longest_piece
+        residues, size = rows["residues"], sequences.end - sequences.begin
+        in_buckets = residues if self._job.split_long else np.minimum(residues, longest)
+        aligned = sequences.start % longest == 0
+        fits = size == np.minimum(in_buckets - sequences.start, longest)
+        add = self._findings.add
+        add("a piece does not start at a multiple of max_seq_len - 2", ordinal[~aligned])
+        add("a piece does not have the expected number of residues", ordinal[~fits])
+        whole = residues == size
+        add(
+            "its residues in the bucket have another hash",
+            ordinal[whole & ~same_hash(sequences.hash, rows["hash"])],
+        )
+        unknown = sequences.unknown
+        add(
+            "its row has another number of unknown letters than its sequence in the bucket",
+            ordinal[np.where(whole, unknown != rows["unknown"], unknown > rows["unknown"])],
+        )
+        if self._long is not None:
+            kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
+            which = np.flatnonzero(kept & (residues > longest) & aligned & fits)
+            self._pieces.append(self._long.copy(sequences, which))

@@ -1,0 +1,73 @@
+"""What all tasks of `thdpack verify --deep` share: the dataset, its rules, and the work files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.build.tasks import BucketRules
+from pipeline.build.verify.check_shards import bucket_rules
+from pipeline.build.verify.row_file import HASH_HALVES, ROW, mapped, reserve
+from pipeline.storage.folder import Folder
+from schemas.manifest import Manifest
+from schemas.split_fractions import SplitFractions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeepJob:
+    """The dataset, its rules, and the folder of the work files.
+
+    records: number of records
+    longest_piece: maximum number of residues in a sequence
+    split_long: True if long records are cut into pieces (--long split)
+    dedup_cropped: True if cropped records are compared (--dedup cropped)
+    schema: schema of records/
+    """
+
+    dataset: Folder
+    work: Path
+    rules: BucketRules
+    records: int
+    longest_piece: int
+    split_long: bool
+    dedup_cropped: bool
+    splits: SplitFractions
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, manifest: Manifest, dataset: Folder, work: Path) -> Self:
+        """Return the job of a dataset, and create its work files.
+
+        Raises:
+            BuildError: the disk has too little space.
+        """
+        job = cls(
+            dataset=dataset,
+            work=work,
+            rules=bucket_rules(manifest),
+            records=sum(manifest.records_by_status.values()),
+            longest_piece=manifest.longest_piece,
+            split_long=manifest.options["long"] == "split",
+            dedup_cropped=manifest.options["dedup"] == "cropped",
+            splits=SplitFractions.parse(str(manifest.options["split"])),
+            schema=manifest.records_schema,
+        )
+        reserve(work / "rows", job.records * ROW.itemsize)
+        if job.dedup_cropped:
+            reserve(work / "first-pieces", job.records * HASH_HALVES.itemsize)
+        return job
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """ROW[records]; the index is the record's ordinal."""
+        return mapped(self.work / "rows", ROW)[: self.records]
+
+    @property
+    def first_pieces(self) -> NDArray[Any]:
+        """HASH_HALVES[records], hash of each kept record's first piece. Only with
+        `dedup_cropped`."""
+        return mapped(self.work / "first-pieces", HASH_HALVES)[: self.records]

@@ -1,0 +1,58 @@
+"""Datasets that tests of `thdpack verify --deep` damage."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.data.corpus import LETTERS, fasta, made_records
+from tests.helpers.data.damage import MOST, SPLIT_OPTION, OpenDataset
+from tests.helpers.processes.command_line import preprocess
+
+
+def corpus() -> bytes:
+    """Return records of which some are equal, some have the same length, and some are long."""
+    rng = np.random.default_rng(0)
+
+    def residues(count: int) -> str:
+        return "".join(rng.choice(list(LETTERS), count))
+
+    begin = residues(MOST)
+    return fasta(
+        [
+            *made_records(60, longest=2 * MOST),
+            *((f"same{i}", residues(40)) for i in range(12)),
+            *((f"full{i}", residues(MOST)) for i in range(4)),
+            *((f"long{i}", residues(3 * MOST + 5)) for i in range(6)),
+            *((f"unknown{i}", "J" + residues(MOST + 5)) for i in range(2)),
+            *(("copy", begin[:30]) for _ in range(3)),
+        ]
+    )
+
+
+@pytest.fixture(scope="module", name="built")
+def _built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that builds a dataset with options, once."""
+    folder = tmp_path_factory.mktemp("deep")
+    (folder / "x.fasta").write_bytes(corpus())
+    shape = ("--capacity", "256", "--max-seq-len", str(MOST + 2))
+
+    def build(*options: str) -> Path:
+        out = folder / ("_".join(options) or "plain")
+        if not out.exists():
+            preprocess(folder / "x.fasta", out, *shape, "--split", SPLIT_OPTION, *options)
+        return out
+
+    return build
+
+
+@pytest.fixture(name="opened")
+def _opened(built: Callable[..., Path], tmp_path: Path) -> Callable[..., OpenDataset]:
+    def copy(*options: str) -> OpenDataset:
+        return OpenDataset(Path(shutil.copytree(built(*options), tmp_path / "out")))
+
+    return copy
