@@ -137,16 +137,18 @@ def test_bucket_numbers_follow_the_stored_order(many_shards: Path) -> None:
             reader.number_at(-1)
 
 
-def test_the_valid_split_is_read_and_missing_or_empty_splits_are_refused(
-    many_shards: Path, tmp_path: Path, run: Run
-) -> None:
-    valid = [
-        bytes(row["input_ids"]) for row in read_buckets(many_shards) if row["split"] == "valid"
-    ]
-    with ShardReader(many_shards, "valid") as reader:
-        assert sorted(
-            bucket.input_ids.tobytes() for bucket in islice(reader, len(reader))
-        ) == sorted(valid)
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_reader_and_a_mixture_read_each_split_whole(many_shards: Path, split: str) -> None:
+    rows = (row for row in read_buckets(many_shards) if row["split"] == split)
+    expected = sorted(bytes(row["input_ids"]) for row in rows)
+    assert len(expected) > 1
+    for reader in (ShardReader(many_shards, split), Mixture([(many_shards, 1)], split)):
+        with reader:
+            found = [bucket.input_ids.tobytes() for bucket in islice(reader, len(expected))]
+        assert sorted(found) == expected
+
+
+def test_missing_and_empty_splits_are_refused(many_shards: Path, tmp_path: Path, run: Run) -> None:
     with pytest.raises(DatasetError, match="no split 'dev'; it has train, valid, test"):
         ShardReader(many_shards, "dev")
     (tmp_path / "one.fasta").write_text(">one\nMKV\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
 from tests.helpers.data.decoys import write_decoys
 from tests.helpers.data.many_shards import CAPACITY
+from tests.helpers.processes.command_line import preprocess
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import (
     ROUNDING,
@@ -148,11 +150,17 @@ def test_an_export_loads_in_plain_transformers_and_imports_exactly(
     assert abs(losses(fine_tuned)[1] - losses(whole)[STEPS]) < 0.2
 
 
-def test_validation_covers_the_split_exactly(many_shards: Path, whole: Path) -> None:
-    options, tensors = huggingface.load(whole / "export")
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_validation_covers_the_split_exactly(
+    many_shards: Path, whole: Path, tmp_path: Path, split: str
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    if split == "test":
+        train(many_shards, out, "--valid-split", "test")
+    options, tensors = huggingface.load(out / "export")
     model = build(options, ComputeOptions(backend="torch", precision="fp32"))
     fill(model, tensors, seed=0, topology=single_process(torch.device("cpu")))
-    reader = ShardReader(many_shards, split="valid")
+    reader = ShardReader(many_shards, split=split)
     masker = Masker(
         ESM2,
         seed=MASK_SEED,
@@ -176,11 +184,61 @@ def test_validation_covers_the_split_exactly(many_shards: Path, whole: Path) -> 
         )
         correct += int((logits.argmax(1) == masked.labels[real]).sum())
         tokens += int(real.sum())
-    found = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()][-1]
+    found = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     assert len(reader) > 1
-    assert (found["kind"], found["step"], found["tokens"]) == ("valid", STEPS, tokens)
+    assert (found["kind"], found["step"], found["tokens"]) == (split, STEPS, tokens)
     assert found["loss"] == pytest.approx(loss / tokens, rel=1e-6)
     assert found["accuracy"] == pytest.approx(correct / tokens, rel=1e-9)
+
+
+def test_a_finished_run_is_evaluated_once_on_test_and_keeps_everything_else(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    before = files_of(out)
+    for _ in range(2):
+        train(many_shards, out, "--valid-split", "test")
+    said = capsys.readouterr().err
+    assert said.count(f"step {STEPS} · validation on the test split: loss") == 1
+    assert "for validation, of the test split" in said
+    assert list(losses(out, "test")) == [STEPS]
+    train(many_shards, out)  # the validation of the valid split is not repeated either
+    found = files_of(out)
+    metrics = found.pop("metrics.jsonl")
+    assert metrics.startswith(before.pop("metrics.jsonl"))
+    assert metrics.count(b"\n") == len(losses(whole)) + len(losses(whole, "valid")) + 1
+    assert found == before
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    """Return the content of all files of a run, except its lock, by name."""
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and "lock" not in path.name
+    }
+
+
+def test_an_unfinished_run_keeps_the_split_of_its_validations(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    with pytest.raises(SystemExit):
+        train(many_shards, out, "--valid-split", "test", steps=STEPS + 1)
+    said = capsys.readouterr().err
+    assert (
+        "holds an unfinished run with --valid-split valid, not test: finish the run first" in said
+    )
+
+
+def test_validating_on_an_empty_test_split_is_an_error(
+    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = preprocess(sample, tmp_path / "sample")
+    with pytest.raises(SystemExit):
+        train(dataset, tmp_path / "run", "--valid-split", "test", steps=1)
+    assert "is empty: build the dataset with thdpack preprocess --split" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_cuda_graph_on_without_a_gpu_is_an_error_with_the_reason(

@@ -12,4 +12,8 @@ CAPACITY: Final = 256
 MAX_SEQ_LEN: Final = 128
 PARTITION_BYTES: Final = 2000
 """Size of a partition in bytes, so small that about 215 buckets fill about 20 shards."""
-OPTIONS: Final = ("--capacity", str(CAPACITY), "--max-seq-len", str(MAX_SEQ_LEN))
+SPLIT: Final = "train=0.98,valid=0.01,test=0.01"
+OPTIONS: Final = (
+    *("--capacity", str(CAPACITY), "--max-seq-len", str(MAX_SEQ_LEN)),
+    *("--split", SPLIT),
+)
