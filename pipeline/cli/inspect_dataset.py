@@ -255,6 +255,8 @@ def _shards_of(manifest: Manifest, split: str) -> tuple[ShardEntry, ...]:
 
 def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, int]:
     entries = _shards_of(manifest, split)
+    if not entries:
+        raise DatasetError(f"no bucket {number} in {split}: this split is empty")
     row = number
     for entry in entries if number >= 0 else ():
         if row < entry.buckets:

@@ -67,6 +67,7 @@ class PreprocessArguments(PreprocessOptions):
     out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
     ignore: Ignore = ()
     exclude: Exclude = ()
+    split: Annotated[str, tyro.conf.arg(metavar="SHARES")] = PreprocessOptions.split
 
 
 class PlanTasksArguments(PreprocessArguments):

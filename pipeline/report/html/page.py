@@ -67,7 +67,8 @@ def _report(report: Report) -> dict[str, Any]:
         "kept": report.by_status["kept"],
         "duplicates": report.by_status["duplicate"],
         "tokens": ", ".join(
-            f"{numerals.about(split.tokens)} {split.name}" for split in tables.shown_splits(report)
+            f"{numerals.about(split.tokens)}\u00a0{split.name}"
+            for split in tables.shown_splits(report)
         ),
         "buckets": sum(split.buckets for split in splits),
         "shards": sum(split.shards for split in splits),

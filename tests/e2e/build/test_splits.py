@@ -161,6 +161,9 @@ def test_every_command_knows_the_test_split(
         ("test", True),
     ]
     assert run("stats", out, "--read-tokens").returncode == 0
+    build_here(corpus, tmp_path / "two")
+    done = run("inspect", tmp_path / "two", "--split", "test", "--bucket", "0")
+    assert done.stderr == "thdpack: no bucket 0 in test: this split is empty\n"
     done = run("bench-reader", out, "--split", "test", "--seconds", "0.01")
     assert done.returncode == 0, done.stderr
 

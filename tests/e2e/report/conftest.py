@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import preprocess
 
-SIZES = ("--capacity", "512", "--max-seq-len", "256", "--split", "valid=0.1")
+SIZES = ("--capacity", "512", "--max-seq-len", "256", "--split", "valid=0.1,test=0.05")
 
 
 @pytest.fixture(scope="session")

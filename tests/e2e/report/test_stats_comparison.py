@@ -24,7 +24,7 @@ def test_a_comparison_lists_changes_and_counts_common_sequences(
         "--max-seq-len",
         "256",
         "--split",
-        "valid=0.1",
+        "valid=0.1,test=0.05",
     )
     found = stats(run, built, other)
     assert (found["kind"], found["related"]) == ("comparison", "none")
