@@ -33,6 +33,8 @@ _SIZES: Final = {
     10**8: "10M<n<100M",
     10**9: "100M<n<1B",
     10**10: "1B<n<10B",
+    10**11: "10B<n<100B",
+    10**12: "100B<n<1T",
 }
 """The Hub's name for a number of rows, by the number that it stays below."""
 _MEANING: Final = {
@@ -97,9 +99,11 @@ def _sections(manifest: Manifest) -> Iterator[str]:
     yield from _provenance(manifest)
     yield "## Splits"
     yield _splits(manifest)
+    multiple = manifest.length_multiple
+    padding = "without padding" if multiple == 1 else f"padded to a multiple of {multiple} tokens"
     yield (
-        "A bucket is one row: sequences end to end, each with `<cls>` and `<eos>`, without padding "
-        "between them. `cu_seqlens` has their offsets. Fill is the share of tokens that are real."
+        f"A bucket is one row: sequences end to end, each with `<cls>` and `<eos>`, {padding}. "
+        "`cu_seqlens` has their offsets. Fill is the share of tokens that are real."
     )
     yield from _reading(manifest)
     yield "## Records"

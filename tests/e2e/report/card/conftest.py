@@ -1,10 +1,12 @@
-"""A dataset with a release and a licence, whose inputs have odd names."""
+"""A dataset with a release, a licence, full headers, more columns, and odd names of inputs."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.helpers.data.corpus import fasta, made_records
@@ -26,7 +28,23 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def built(inputs: Path) -> Path:
-    return preprocess(inputs, inputs.parent / "out", *SIZES, *STATED, partition_bytes=20_000)
+    """Build a dataset with metadata of half the records. Tests change copies."""
+    rows = range(0, 200, 2)
+    table = {
+        "id": [f"made{i}" for i in rows],
+        "plddt": [i / 3 for i in rows],
+        "odd | name/é": [f"<b>{i}</b>" for i in rows],
+        "checked": [i % 3 == 0 for i in rows],
+        "count": [None if i % 5 else i for i in rows],
+    }
+    pq.write_table(pa.table(table), inputs.parent / "table.parquet")
+    words = options(inputs)
+    return preprocess(inputs, inputs.parent / "out", *words, partition_bytes=20_000)
+
+
+def options(inputs: Path) -> tuple[str, ...]:
+    """Return the options of the dataset's build."""
+    return (*SIZES, *STATED, "--keep-header", "--metadata", str(inputs.parent / "table.parquet"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pipeline.report.card.write_card import write_card
 from pipeline.storage.open_folder import folder_of
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
-from tests.e2e.report.card.conftest import FILES, SIZES, STATED
+from tests.e2e.report.card.conftest import FILES, SIZES, options
 from tests.helpers.data.corpus import digest, read_manifest
 from tests.helpers.processes.command_line import Run
 from tests.helpers.stores.memory_store import empty_memory_store
@@ -45,7 +45,8 @@ def test_verify_and_a_second_build_accept_a_dataset_with_a_card(
     assert run("card", dataset).returncode == 0
     before = digest(dataset)
     assert run("verify", dataset, "--deep").returncode == 0
-    again = run("preprocess", inputs, "--out", dataset, *SIZES, *STATED, partition_bytes=20_000)
+    words = (inputs, "--out", dataset, *options(inputs))
+    again = run("preprocess", *words, partition_bytes=20_000)
     assert again.returncode == 0, again.stderr
     assert "already built from these inputs and options" in again.stdout
     assert digest(dataset) == before

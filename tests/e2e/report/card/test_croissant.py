@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import pytest
@@ -121,7 +122,7 @@ def test_mlcroissant_accepts_the_file_and_reads_the_rows_of_records(
     rows = sorted(loaded.records("records"), key=lambda row: row["records/ordinal"])
     expected = [
         {
-            f"records/{name}": value.encode() if isinstance(value, str) else value
+            f"records/{quote(name, safe='')}": value.encode() if isinstance(value, str) else value
             for name, value in row.items()
         }
         for row in read_records(dataset)

@@ -43,7 +43,8 @@ def test_the_readme_counts_what_the_manifest_counts(run: Run, dataset: Path) -> 
         shards = len(manifest.shards[split])
         assert f"| {split} | {shards} | {totals.buckets:,} | {totals.sequences:,} |" in text
     for name, value in manifest.options.items():
-        shown = "not given" if value is None or value is False else f"<code>{value}</code>"
+        shown = "not given" if value is None else f"<code>{value}</code>"
+        shown = {True: "given", False: "not given"}[value] if isinstance(value, bool) else shown
         assert f"| <code>--{name.replace('_', '-')}</code> | {shown} |" in text
     for entry in manifest.inputs:
         assert f"| {entry.bytes:,} | {entry.records:,} | `{entry.xxh3_128}` |" in text
@@ -66,10 +67,11 @@ def test_files_that_options_name_and_long_lists_of_inputs_are_shown(
     named = NamedFileEntry(
         option="exclude", name="test|set.fa", bytes=1234, rows=5, xxh3_128="0" * 32
     )
-    changed = replace(manifest, named_files=(named,), inputs=many)
+    changed = replace(manifest, named_files=(*manifest.named_files, named), inputs=many)
     (dataset / "manifest.json").write_text(changed.to_json())
     assert run("card", dataset).returncode == 0
     text = (dataset / "README.md").read_text()
+    assert "| `--metadata` | <code>table.parquet</code> |" in text
     assert f"<code>test&#124;set.fa</code> | 1,234 | 5 | `{'0' * 32}` |" in text
     assert len(re.findall(r"^\| <code>\d+&#92;n&#35; x</code>", text, re.MULTILINE)) == 200
     assert "`manifest.json` lists all 300 inputs." in text

@@ -14,18 +14,19 @@ from tests.helpers.processes.command_line import Run
 def test_summary_inspect_and_stats_show_release_and_licence(
     run: Run, built: Path, inputs: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("polars")
+    pytest.importorskip("polars", reason="the extra report is not installed")
     source = "source  UniRef50/2026_04, licence CC-BY-4.0"
     assert source in run("inspect", built).stdout
     words = ("preprocess", inputs / "plain.fasta", "--out", tmp_path / "out")
     assert source in run(*words, *STATED).stdout
     assert "source  licence MIT" in run(*words, "--license", "MIT", "--overwrite").stdout
     assert "source  " not in run(*words, "--overwrite").stdout
-    report = json.loads(run("stats", built, "--json").stdout)
-    assert (report["source_release"], report["license"]) == ("UniRef50/2026_04", "CC-BY-4.0")
-    shown = run("stats", built, "--html", tmp_path / "r.html")
+    files = ("--json", tmp_path / "r.json", "--html", tmp_path / "r.html")
+    shown = run("stats", built, *files)
     assert "release of the inputs: UniRef50/2026_04, licence: CC-BY-4.0" in shown.stdout
     assert "UniRef50/2026_04" in (tmp_path / "r.html").read_text()
+    report = json.loads((tmp_path / "r.json").read_bytes())
+    assert (report["source_release"], report["license"]) == ("UniRef50/2026_04", "CC-BY-4.0")
 
 
 def test_a_licence_written_almost_like_an_spdx_identifier_gets_a_hint_before_the_build(
