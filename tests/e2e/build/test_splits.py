@@ -1,4 +1,8 @@
-"""--split: a plain computation over hashes gives the split of every record."""
+"""--split: a plain computation over hashes gives the split of every record.
+
+test_build.py and test_kill.py compare the bytes of builds with three splits, with several numbers of
+workers and after kills.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ from schemas.shard import SPLITS
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import (
     as_read,
-    digest,
     fasta,
     made_records,
     read_buckets,
@@ -99,19 +102,6 @@ def test_every_record_is_in_the_split_that_its_hash_decides(
     }
     assert list(read_manifest(out).shards) == list(SPLITS)
     assert run("verify", out, "--deep").returncode == 0
-
-
-def test_three_splits_have_the_same_bytes_with_one_worker_and_with_three(
-    run: Run, run_process: Run, tmp_path: Path, corpus: Path
-) -> None:
-    words = ("--split", THREE, "--capacity", "1024", "--max-seq-len", "256")
-    sizes = {"task_bytes": 25_000, "partition_bytes": 30_000}
-    for name, runner, workers in (("one", run, 1), ("three", run_process, 3)):
-        done = runner(
-            *("preprocess", corpus, "--out", tmp_path / name, *words, "--workers", workers), **sizes
-        )
-        assert done.returncode == 0, done.stderr
-    assert digest(tmp_path / "one") == digest(tmp_path / "three")
 
 
 def test_equal_shares_give_the_same_dataset_however_they_are_written(
