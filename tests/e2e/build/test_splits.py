@@ -1,7 +1,7 @@
 """--split: a plain computation over hashes gives the split of every record.
 
-test_build.py and test_kill.py compare the bytes of builds with three splits, with several numbers of
-workers and after kills.
+test_build.py and test_kill.py compare the bytes of builds with three splits, with several numbers
+of workers and after kills.
 """
 
 from __future__ import annotations
