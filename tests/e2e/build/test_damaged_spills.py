@@ -277,8 +277,8 @@ def flip_when_mapped(out: str) -> None:
 
     save = Build._map
 
-    def mapped(build: Build) -> Any:
-        found = save(build)
+    def mapped(build: Build, *prepared: Any) -> Any:
+        found = save(build, *prepared)
         Build._map = save  # type: ignore[method-assign]
         damage(work_files(out)[0], lambda content: flipped(content, 4 * len(content)))
         return found
