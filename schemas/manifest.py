@@ -288,6 +288,8 @@ def _metadata(manifest: Manifest) -> Iterator[str]:
     for name in columns:
         if name in own:
             yield f"metadata_columns: records/ has a column {name!r} without --metadata"
+    if manifest.metadata_records > sum(manifest.records_by_status.values()):
+        yield f"metadata_records is {manifest.metadata_records}, more than there are records"
 
 
 def _names(manifest: Manifest) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import threading
 from collections.abc import Callable
 from itertools import islice
@@ -15,7 +16,7 @@ from pipeline.storage.object_folder import UPLOAD_PART, ObjectFolder, part_bytes
 from schemas.errors import BuildError
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import digest
-from tests.helpers.processes.command_line import PIECE_BYTES, Run
+from tests.helpers.processes.command_line import PIECE_BYTES, Run, preprocess
 from tests.helpers.stores.faulty_proxy import KINDS, Faults
 from tests.helpers.stores.object_store import (
     KEY,
@@ -52,6 +53,22 @@ def test_a_dataset_on_a_store_has_the_same_bytes_as_on_a_disk_and_can_be_read(
         pairs = list(islice(zip(far, local, strict=False), 2 * len(local)))
     assert len(pairs) == 2 * len(local)
     assert all(there.input_ids.tobytes() == here.input_ids.tobytes() for there, here in pairs)
+
+
+def test_a_metadata_table_on_a_store_gives_the_bytes_of_a_local_table(
+    run: Run, store: ObjectStore, corpus: Path, tmp_path: Path
+) -> None:
+    rows = [f"made{i}\t{i / 4}\tprotein {i}" for i in range(0, 700, 3)]
+    table = tmp_path / "table.tsv.gz"
+    table.write_bytes(gzip.compress("\n".join(["id\tscore\tnote", *rows]).encode()))
+    put("s3://bucket/in/table.tsv.gz", table.read_bytes())
+    options = (*OPTIONS, "--where", "score > 10 or score is null", "--keep-header", "--metadata")
+    done = run("preprocess", corpus, "--out", OUT, *options, "s3://bucket/in/table.tsv.gz", **SIZES)
+    assert done.returncode == 0, done.stderr
+    local = preprocess(corpus, tmp_path / "out", *options, str(table), **SIZES)
+    assert digests(OUT) == digest(local)
+    assert not any(".build" in name for name in objects("s3://bucket"))
+    assert "note: protein 300" in run("inspect", OUT, "--record", "made300").stdout
 
 
 def test_errors_stalls_and_cut_answers_of_a_store_do_not_change_the_bytes(

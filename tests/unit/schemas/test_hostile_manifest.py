@@ -97,6 +97,14 @@ def test_a_hash_that_is_a_path_is_refused_before_the_cache_sees_it(
         ("histograms.train.cost.width", 0, "width"),
         ("options.length_multiple", "2", "length_multiple"),
         ("options.length_multiple", 0, "length_multiple"),
+        ("options.keep_header", "yes", "keep_header"),
+        ("metadata_columns", {"score": "list"}, "metadata_columns"),
+        ("metadata_columns", {"a\nb": "int"}, "metadata_columns"),
+        ("metadata_columns", {"": "int"}, "metadata_columns"),
+        ("metadata_columns", {str(i): "int" for i in range(1001)}, "metadata_columns"),
+        ("metadata_columns", {"score": "int"}, "no file of --metadata"),
+        ("metadata_records", -1, "metadata_records"),
+        ("metadata_records", 1 << 40, "metadata_records"),
         ("options.split", 7, "split"),
         ("options.split", "train=2", "from 0 to 1"),
         ("options.split", "valid=0.01,train=0.99", "not in its shortest form"),
@@ -112,6 +120,19 @@ def test_a_value_out_of_its_range_is_named(
         place = place[int(step) if step.isdigit() else step]
     place[last] = value
     assert said in refused(signed(raw))
+
+
+@pytest.mark.parametrize("name", ["organism", "header", "ordinal"])
+def test_a_column_of_metadata_cannot_replace_another_column(
+    honest: dict[str, Any], name: str
+) -> None:
+    raw = copy(honest)
+    table = {"option": "metadata", "name": "t.tsv", "bytes": 1, "rows": 1, "xxh3_128": "0" * 32}
+    raw["named_files"] = [table]
+    raw["metadata_columns"] = {"score": "int"}
+    Manifest.from_json(signed(raw), where="here")
+    raw["metadata_columns"] = {name: "string"}
+    assert f"records/ has a column {name!r}" in refused(signed(raw))
 
 
 @pytest.mark.parametrize("key", ["shards", "options", "splits", "digest", "capacity"])

@@ -6,12 +6,13 @@
    sort them, refuse keys that occur twice, and write them as a record batch of the work file.
 
 The work file is an Arrow file: the hash, the key as the column `""`, and the other columns. Equal
-hashes are in the same batch. This needs about 0.2 GB of memory, and room on the disk for two copies
-of the table.
+hashes are in the same batch. This needs about 0.5 GB of memory, whatever the size of the table, and
+room on the disk for two copies of the table.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
+from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, number_array
 from pipeline.build.named_files.metadata import lookup
@@ -67,10 +69,9 @@ def prepare_metadata(file: NamedFile, name: str, work: Folder) -> PreparedFile:
         content = _Content(types)
         with (
             work.written(name, durable=False) as out,
-            pa.memory_map(str(path)) as runs,
             pa.ipc.new_file(out, _work_schema(types)) as writer,
         ):
-            for batch in _merged(table, types, pa.ipc.open_file(runs)):
+            for batch in _merged(table, types, path):
                 content.add(batch)
                 writer.write_batch(batch)
     return PreparedFile(
@@ -116,6 +117,7 @@ def _write_runs(table: TableFile, path: Path) -> tuple[int, dict[str, ColumnType
                 found.add(run)
             writer.write_batch(_sorted_run(table, run, rows, schema))
             rows += run.num_rows
+            pa.default_memory_pool().release_unused()
     return rows, found.types if types is None else types
 
 
@@ -175,35 +177,53 @@ def _place(table: TableFile, row: int) -> str:
 
 
 def _merged(
-    table: TableFile, types: Mapping[str, ColumnType], runs: pa.RecordBatchFileReader
+    table: TableFile, types: Mapping[str, ColumnType], path: Path
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows sorted by hash and key, in batches of about RUN_BYTES.
 
+    Args:
+        path: file of the sorted runs.
     Raises:
         InputError: two rows have the same key.
     """
-    batches = [runs.get_batch(i) for i in range(runs.num_record_batches)]
-    hashes = [batch.column(_HASH).to_numpy() for batch in batches]
-    ranges = max(1, -(-sum(batch.nbytes for batch in batches) // RUN_BYTES))
     schema = _work_schema(types)
-    begin = [0] * len(batches)
-    for i in range(1, ranges + 1):
-        # the range ends with hashes below i / ranges of 2^64
-        last = np.uint64((i << 64) // ranges - 1)
-        end = [int(np.searchsorted(values, last, side="right")) for values in hashes]
-        parts = [
-            batch.slice(first, stop - first)
-            for batch, first, stop in zip(batches, begin, end, strict=True)
-            if stop > first
-        ]
-        begin = end
-        if parts:
-            rows = _sorted_range(table, _one_batch(parts))
-            columns = [
-                text_array(rows.column(name), kind) if table.is_text else rows.column(name)
-                for name, kind in types.items()
+    edges = _range_edges(path)
+    for begin, end in itertools.pairwise(edges.T.tolist()):
+        # map the file for each range, so that the pages of earlier ranges take no memory
+        with pa.memory_map(str(path)) as mapped:
+            runs = pa.ipc.open_file(mapped)
+            parts = [
+                runs.get_batch(i).slice(first, last - first)
+                for i, (first, last) in enumerate(zip(begin, end, strict=True))
+                if last > first
             ]
-            yield pa.RecordBatch.from_arrays([*rows.columns[:3], *columns], schema=schema)
+            if not parts:
+                continue
+            rows = _sorted_range(table, _one_batch(parts))
+        columns = [
+            text_array(rows.column(name), kind) if table.is_text else rows.column(name)
+            for name, kind in types.items()
+        ]
+        del parts
+        yield pa.RecordBatch.from_arrays([*rows.columns[:3], *columns], schema=schema)
+        pa.default_memory_pool().release_unused()
+
+
+def _range_edges(path: Path) -> NDArray[np.int64]:
+    """Divide the hashes into ranges of about RUN_BYTES.
+
+    Returns:
+        int64[runs, ranges + 1]; range i has the rows edges[r, i] … edges[r, i + 1] - 1 of run r.
+    """
+    ranges = max(1, -(-path.stat().st_size // RUN_BYTES))
+    ends = np.array([(i << 64) // ranges - 1 for i in range(1, ranges + 1)], dtype=np.uint64)
+    edges = []
+    with pa.memory_map(str(path)) as mapped:
+        runs = pa.ipc.open_file(mapped)
+        for i in range(runs.num_record_batches):
+            hashes = runs.get_batch(i).column(_HASH).to_numpy()
+            edges.append(np.concatenate(([0], np.searchsorted(hashes, ends, side="right"))))
+    return np.array(edges, dtype=np.int64)
 
 
 def _sorted_range(table: TableFile, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -74,10 +74,18 @@ class TableFile:
             schema, batches = table_batches(raw, self.source)
             types = self._types(schema)
             for batch in batches([self.key, *self.columns]):
-                arrays = [table_array(batch.column(name), kind) for name, kind in types.items()]
+                arrays = [self._final(batch, name, kind) for name, kind in types.items()]
                 yield pa.RecordBatch.from_arrays(
                     [key_array(batch.column(self.key)), *arrays], names=names
                 )
+
+    def _final(self, batch: pa.RecordBatch, name: str, kind: ColumnType) -> pa.Array:
+        try:
+            return table_array(batch.column(name), kind)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"column {name!r}: {error}; convert the column to texts", source=self.source.url
+            ) from error
 
     def types(self) -> tuple[dict[str, ColumnType], bool]:
         """Return the types of the columns, and whether they are final.
