@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import tyro
+from numpy.typing import NDArray
 
-from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.reduce_stage.record_rows import RecordRows
-from pipeline.build.reduce_stage.write_records import AddedColumns, write_records
+from pipeline.build.reduce_stage.write_records import records_writer
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.task_results import ReduceResult
-from pipeline.storage.atomic_write import Finisher
-from pipeline.storage.open_folder import folder_of
+from pipeline.storage.file_hash import hash_file
 from schemas.manifest import Manifest
-from schemas.manifest_entries import InputEntry
-from schemas.records import Status
+from schemas.manifest_entries import InputEntry, RecordsEntry
+from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
 _ROWS_A_FILE = 135_000
@@ -41,6 +40,7 @@ _ROWS_A_FILE = 135_000
 _STATUSES = tuple(Status)
 _KEPT, _DUPLICATE = _STATUSES.index(Status.KEPT), _STATUSES.index(Status.DUPLICATE)
 _INPUTS = 40
+_TAXA = 200_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,52 +154,41 @@ def _part(
     duplicate = rng.random(count) < 0.25
     duplicate[0] = False
     kept = np.flatnonzero(~duplicate)
-    original = kept[
-        np.maximum(
-            np.searchsorted(kept, np.flatnonzero(duplicate))
-            - 1
-            - rng.integers(0, 3, int(duplicate.sum())),
-            0,
-        )
-    ]
+    back = rng.integers(1, 4, int(duplicate.sum()))
+    original = kept[np.maximum(np.searchsorted(kept, np.flatnonzero(duplicate)) - back, 0)]
     residues[duplicate] = residues[original]
+    duplicate_of = np.zeros(count, dtype=np.int64)
+    duplicate_of[duplicate] = ordinal[original]
+    # each split after the first has one record in a hundred
+    split = np.maximum(rng.integers(0, 100, count) - 100 + len(SPLITS), 0)
     edges = np.linspace(0, rows, _INPUTS + 1).astype(np.int64)
-    table = RecordRows(
-        ordinal=ordinal,
-        id=pa.array(
-            [f"UniRef90_{i * 2654435761 % (1 << 32):08X}" for i in ordinal.tolist()],
-            pa.large_binary(),
+    columns = {
+        "ordinal": ordinal,
+        "id": [f"UniRef90_{i * 2654435761 % (1 << 32):08X}" for i in ordinal.tolist()],
+        "source": _words(np.searchsorted(edges, ordinal, side="right") - 1, names),
+        "offset": ordinal * 400,
+        "residues": residues,
+        "unknown": (rng.random(count) < 0.001).astype(np.int64),
+        "hash": pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(16), count, [None, pa.py_buffer(rng.bytes(16 * count))]
         ),
-        description=pa.array([b""] * count, pa.large_binary()),
-        source=(np.searchsorted(edges, ordinal, side="right") - 1).astype(np.int32),
-        offset=ordinal * 400,
-        residues=residues,
-        unknown=(rng.random(count) < 0.001).astype(np.int64),
-        hash=np.frombuffer(rng.bytes(16 * count), dtype=HASH),
-        status=np.where(duplicate, _DUPLICATE, _KEPT).astype(np.int8),
-        split=np.where(duplicate, -1, 0).astype(np.int8),
-        shard=np.where(duplicate, -1, 0).astype(np.int32),
-        bucket=(np.arange(count) // 45).astype(np.int32),
-        shard_names=["train/made-0.arrow"],
-    )
-    table.duplicate_of[duplicate] = ordinal[original]
-    with Finisher() as finisher:
-        entry, _ = write_records(
-            [table],
-            name,
-            names=names,
-            added=AddedColumns(),
-            out=folder_of(options.out),
-            finisher=finisher,
-        )
-    lengths = np.minimum(residues[kept], options.longest_piece) + 2
+        "split": _words(split, SPLITS, missing=duplicate),
+        "shard": _words(np.zeros(count), ("train/made-0.arrow",), missing=duplicate),
+        "bucket": pa.array(np.arange(count) // 45, pa.int32(), mask=duplicate),
+        "status": _words(np.where(duplicate, _DUPLICATE, _KEPT), _STATUSES),
+        "duplicate_of": pa.array(duplicate_of, mask=~duplicate),
+        **_headers(rng, count),
+    }
+    entry = _write(Path(options.out), name, columns, count)
+    lengths = np.minimum(residues, options.longest_piece) + 2
     statistics = {
         split: SplitStatistics(capacity=options.capacity, longest=options.longest_span)
         for split in SPLITS
     }
     # there are no shards, but the manifest's counts must agree with records/
-    statistics["train"].sequences = int(kept.size)
-    statistics["train"].tokens = int(lengths.sum())
+    for i, found in enumerate(statistics.values()):
+        found.sequences = int(np.count_nonzero(split[kept] == i))
+        found.tokens = int(lengths[kept][split[kept] == i].sum())
     return ReduceResult(
         rest=None,
         records=entry,
@@ -209,6 +198,41 @@ def _part(
         status={_STATUSES[_KEPT]: int(kept.size), _STATUSES[_DUPLICATE]: int(duplicate.sum())},
         residues_in=int(residues.sum()),
     )
+
+
+def _headers(rng: np.random.Generator, count: int) -> dict[str, Any]:
+    """Return columns as headers of UniRef and TrEMBL state them. A few taxa have most records."""
+    taxon = np.minimum(rng.zipf(1.3, count), _TAXA)
+    of_uniref = rng.random(count) < 0.75
+    return {
+        "taxid": pa.array(taxon, pa.int32()),
+        "organism": _words(taxon - 1, [f"Made organism {i}" for i in range(1, _TAXA + 1)]),
+        "pe": pa.array(rng.integers(1, 6, count), pa.int8(), mask=of_uniref),
+        "fragment": rng.random(count) < 0.1,
+        "cluster_size": pa.array(rng.geometric(0.2, count), pa.int32(), mask=~of_uniref),
+        "database": _words(of_uniref, ("TrEMBL", "UniRef90")),
+    }
+
+
+def _words(
+    index: NDArray[Any], words: Sequence[str], missing: NDArray[np.bool_] | None = None
+) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32(), mask=missing), words)
+
+
+def _write(out: Path, name: str, columns: Mapping[str, Any], count: int) -> RecordsEntry:
+    """Write a records/ file. Columns that are not given are null."""
+    schema = records_schema()
+    arrays = [
+        (found.cast(field.type) if isinstance(found, pa.Array) else pa.array(found, field.type))
+        if (found := columns.get(field.name)) is not None
+        else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    with open(out / name, "wb") as file, records_writer(file, schema) as writer:
+        writer.write_table(pa.table(arrays, schema=schema))
+    size, digest = hash_file(out / name)
+    return RecordsEntry(name=name, bytes=size, rows=count, xxh3_128=digest)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def run_stats(options: StatsOptions) -> int:
         raise UsageError(str(error)) from error
     outputs = Outputs(json=options.json, csv=options.csv, html=options.html)
     try:
-        stats(preprocess, outputs, read_tokens=options.read_tokens)
+        stats(preprocess, outputs, against=options.against, read_tokens=options.read_tokens)
     except MixedInputsError as error:
         raise UsageError(str(error)) from error
     return 0

@@ -222,6 +222,13 @@ class StatsOptions:
     """Write each table as a CSV file into this folder, a path or URL."""
     html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
     """Write one self-contained HTML page to FILE, a path or URL."""
+    against: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(metavar="FILE"),
+    ] = ()
+    """Only for a dataset: count the sequences of FILE, such as the proteins of a test set, that are
+    also in the dataset. FILE may have any format that `thdpack preprocess` reads. Repeat the option
+    for several files."""
     read_tokens: bool = False
     """Only for datasets on a local disk: also read all shards, count letters and buckets again, and
     fail if the manifest differs."""

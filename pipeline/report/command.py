@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.file_names import looks_like_sequences
@@ -18,6 +18,9 @@ from pipeline.storage.urls import local_path
 from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
 from schemas.text.phrases import install_command
+
+if TYPE_CHECKING:
+    from pipeline.report.gather.records.overlaps import Entries
 
 _UNFINISHED: Final = (".build", "records/*.parquet")
 """Names of files and folders that an interrupted build leaves in its output folder."""
@@ -41,13 +44,21 @@ class Outputs:
     html: str | None
 
 
-def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = False) -> None:
+def stats(
+    options: PreprocessOptions,
+    outputs: Outputs,
+    *,
+    against: Sequence[str] = (),
+    read_tokens: bool = False,
+) -> None:
     """Make the report of `options.inputs`, write the requested files, then print the report.
 
     Args:
+        against: files whose sequences are looked up in the dataset.
         read_tokens: True to check first that the shards of each dataset agree with its manifest.
     Raises:
-        UsageError: more than two inputs are given, and at least one of the inputs is a dataset.
+        UsageError: more than two inputs are given, and at least one of the inputs is a dataset; or
+            `against` is given without exactly one dataset.
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
     """
     if outputs.html is not None:
@@ -55,7 +66,7 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
     _refuse_unwritable(outputs)
     if read_tokens:
         _recount(options.inputs)
-    report = report_of(options)
+    report = report_of(options, against)
     # write before printing, because printing fails if standard output is a closed pipe
     written = _write_files(report, outputs)
     try:
@@ -101,7 +112,7 @@ def _write_files(report: Report | Comparison, outputs: Outputs) -> list[str]:
     return written
 
 
-def report_of(options: PreprocessOptions) -> Report | Comparison:
+def report_of(options: PreprocessOptions, against: Sequence[str] = ()) -> Report | Comparison:
     """Return one report of a dataset or of all sequence files, or a comparison of two inputs.
 
     Two inputs are compared if at least one input is a dataset.
@@ -110,6 +121,11 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
         UsageError, ThdpackError: see `stats`.
     """
     datasets = [is_dataset(name) for name in options.inputs]
+    if against and datasets != [True]:
+        raise UsageError(
+            "--against looks up the sequences of a file in one dataset: name a dataset before it, "
+            "such as thdpack stats data/uniref50 --against test.fasta"
+        )
     if any(datasets) and len(datasets) > 2:
         raise UsageError(
             "name one dataset for a report, or two inputs to compare them; more than two inputs "
@@ -125,7 +141,7 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
         _need("polars", "reading records/")
         from pipeline.report.gather.dataset import dataset_report
 
-        return dataset_report(options.inputs[0])
+        return dataset_report(options.inputs[0], _entries(against))
     return _sequences_side(options, options.inputs).report
 
 
@@ -152,6 +168,17 @@ def _recount(names: Sequence[str]) -> None:
     for name in names:
         if is_dataset(name):
             recount(name, read_manifest(name))
+
+
+def _entries(names: Sequence[str]) -> list[Entries]:
+    """Read the files of `--against`."""
+    if not names:
+        return []
+    from pipeline.build.progress import reporter
+    from pipeline.report.gather.against import read_entries
+
+    with reporter(as_json=False) as progress:
+        return [read_entries(name, progress) for name in names]
 
 
 def _dataset_side(name: str) -> Side:

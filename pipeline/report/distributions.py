@@ -1,11 +1,23 @@
-"""Functions that make a report's distributions, add them up, and iterate over their bins."""
+"""Distributions of a report: make them, add them up, and iterate over their bins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from pipeline.report.model import Distribution
 from schemas.manifest_entries import Histogram
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distribution:
+    """Histogram whose bins may differ in width.
+
+    edges: float[B + 1], edges of the bins in ascending order
+    counts: int[B]; counts[i] is the number of values v with edges[i] ≤ v < edges[i + 1]
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
 
 
 def distribution_of(histogram: Histogram | None) -> Distribution:

@@ -13,23 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from pipeline.report.distributions import Distribution
 from pipeline.report.model_estimates import Budget, Prediction
+from pipeline.report.model_headers import HeaderCounts
+from pipeline.report.model_leaks import FileOverlap, SharedValues
 
 SCHEMA: Final = 1
 """Version of the JSON. The version increases when a key is removed or changes its meaning, but not
 when a key is added."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Distribution:
-    """Histogram whose bins may differ in width.
-
-    edges: float[B + 1], edges of the bins in ascending order
-    counts: int[B]; counts[i] is the number of values v with edges[i] ≤ v < edges[i + 1]
-    """
-
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,6 +247,9 @@ class Report:
       records with equal `times` are in input order
     prediction: predicted size of a build; None for a dataset
     warnings: sentences about inputs that `thdpack preprocess` would refuse; empty for a dataset
+    headers: counts of what headers state; None for FASTA
+    leaks: sequences and clusters that splits share, for each pair of splits; empty for FASTA
+    against: overlap with each file of `--against`
     """
 
     kind: Literal["dataset", "fasta"]
@@ -286,6 +280,9 @@ class Report:
     duplicates: tuple[DuplicateFlow, ...]
     prediction: Prediction | None
     warnings: tuple[str, ...] = ()
+    headers: HeaderCounts | None = None
+    leaks: tuple[SharedValues, ...] = ()
+    against: tuple[FileOverlap, ...] = ()
     schema: int = SCHEMA
 
 

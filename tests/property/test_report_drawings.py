@@ -15,7 +15,7 @@ from pipeline.report.html.plots import Histogram, Series
 from pipeline.report.html.svg import Axis, round_steps
 from pipeline.report.render.numerals import about, change, duration, percent, size
 from schemas.records import Status
-from tests.helpers.data.made_report import made_report
+from tests.helpers.reports.made_report import made_report
 
 
 @settings(deadline=None)

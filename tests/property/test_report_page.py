@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.report.comparison import Comparison, Overlap
+from pipeline.report.distributions import Distribution
 from pipeline.report.html.page import page
-from pipeline.report.model import Distribution, Report, SplitReport
+from pipeline.report.model import Report, SplitReport
 from pipeline.report.render.numerals import duration
 from pipeline.report.render.printable import shortened
 from schemas.records import Status
-from tests.helpers.data.made_report import HOSTILE, NOTHING, made_comparison, made_report
+from tests.helpers.reports.made_report import HOSTILE, NOTHING, made_comparison, made_report
 
 
 class Tree(HTMLParser):
@@ -278,6 +279,11 @@ def test_a_page_shows_the_numbers_of_its_report() -> None:
         + [note.times for note in report.repeated]
         + [split.buckets for split in report.splits]
     )
+    assert [number for number in wanted if f"{number:,}" not in text] == []
+    assert report.headers is not None
+    shown = [*report.headers.databases, *report.headers.existence, *report.headers.taxa]
+    wanted = [group.residues_kept for group in (*shown, *report.headers.fragments)]
+    wanted += [report.against[0].entries, report.against[0].in_records, 4_301]
     assert [number for number in wanted if f"{number:,}" not in text] == []
     assert [
         row.preset for row in report.budget.rows if duration(row.few_epochs_gpu_hours) not in text

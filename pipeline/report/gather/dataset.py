@@ -5,32 +5,40 @@ The report of half a million records takes about 0.2 s and 0.2 GB of memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from pipeline.report.gather.assemble import PackedSplit, assemble, settings_of
 from pipeline.report.gather.compare import Side
 from pipeline.report.gather.lengths import sequences_of
-from pipeline.report.gather.records_facts import facts_of
-from pipeline.report.gather.records_files import records_files
+from pipeline.report.gather.records.facts import facts_of
+from pipeline.report.gather.records.header_counts import header_counts
+from pipeline.report.gather.records.overlaps import Entries, overlaps
+from pipeline.report.gather.records.shared_values import shared_values
+from pipeline.report.gather.records.verified_files import records_files
 from pipeline.report.model import Report
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 
 
-def dataset_report(url: str) -> Report:
+def dataset_report(url: str, against: Sequence[Entries] = ()) -> Report:
     """Return the report of the dataset at a path or URL.
 
+    Args:
+        against: sequences of files to look up in the dataset.
     Raises:
         ManifestError: the manifest is missing or invalid.
         DatasetError: the dataset is incomplete or damaged, or the store cannot be reached.
     """
     manifest = read_manifest(url)
     with records_files(url, manifest) as paths:
-        return _report(url, manifest, paths)
+        report = _report(url, manifest, paths)
+        return replace(report, against=overlaps(against, pl.scan_parquet(paths)))
 
 
 def dataset_side(url: str) -> Side:
@@ -84,8 +92,12 @@ def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
         letters=manifest.residue_counts,
         cropped_copies=manifest.cropped_copies,
     )
+    rows = pl.scan_parquet(paths)
+    by_size = sorted(manifest.splits, key=lambda split: -manifest.splits[split].sequences)
     return replace(
         report,
+        headers=header_counts(rows),
+        leaks=shared_values(rows, by_size),
         manifest_digest=manifest.digest,
         build=manifest.build,
         parent=manifest.parent,

@@ -46,6 +46,16 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
     Raises:
         InputError: an input cannot be read or breaks a rule.
     """
+    planned, records = read_inputs(options, progress)
+    return Side(_report(records, planned, options), records.hashes, records.residues)
+
+
+def read_inputs(options: PreprocessOptions, progress: Reporter) -> tuple[Plan, ReadRecords]:
+    """Read the records of `options.inputs`.
+
+    Raises:
+        InputError: an input cannot be read or breaks a rule.
+    """
     with tempfile.TemporaryDirectory(prefix="thdpack-stats-") as scratch:
         spooled = spool_stdin(options, Path(scratch))
         spool = None if spooled is None else str(spooled)
@@ -56,7 +66,7 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
             for i, source in enumerate(planned.sources):
                 if not records.residues[records.source == i].any():
                     raise with_ignore(no_residue(source), source.url, found=source.found)
-    return Side(_report(records, planned, options), records.hashes, records.residues)
+    return planned, records
 
 
 def _report(records: ReadRecords, planned: Plan, options: PreprocessOptions) -> Report:

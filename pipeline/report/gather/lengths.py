@@ -12,7 +12,8 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.report.model import PERCENTILES, Distribution, Lengths
+from pipeline.report.distributions import Distribution
+from pipeline.report.model import PERCENTILES, Lengths
 
 _BINS: Final = 60
 """Approximate number of bins in the histogram of lengths."""

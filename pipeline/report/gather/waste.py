@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from packers import baselines_kernel as kernel
 from pipeline.build.reduce_stage.sequences import round_up_all
 from pipeline.build.split_statistics import SplitStatistics
-from pipeline.report.distributions import distribution_of
+from pipeline.report.distributions import Distribution, distribution_of
 from pipeline.report.gather.lengths import Counted
-from pipeline.report.model import Distribution, Settings, Waste
+from pipeline.report.model import Settings, Waste
 from schemas.manifest_entries import SplitTotals
 
 POOL_BATCHES: Final = 50

@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 
 from pipeline.report.comparison import Comparison
-from pipeline.report.distributions import bins
+from pipeline.report.distributions import Distribution, bins
 from pipeline.report.html.figure import Figure, labelled
 from pipeline.report.html.packing_figures import cost_ridges, waste_bar, waste_bars
 from pipeline.report.html.plots import Column, Columns, Histogram, Parts, Series
 from pipeline.report.html.svg import Axis
-from pipeline.report.model import Distribution
 from pipeline.report.render.numerals import about, change, percent
 from pipeline.report.render.printable import shortened
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pipeline.report.distributions import bins
+from pipeline.report.distributions import Distribution, bins
 from pipeline.report.html.plots import Plot, Series
 from pipeline.report.html.svg import short
-from pipeline.report.model import Distribution
 from pipeline.report.render.numerals import percent
 from schemas.text.phrases import plural
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pipeline.report.distributions import added, bins
+from pipeline.report.distributions import Distribution, added, bins
 from pipeline.report.html.figure import Figure, area, labelled
 from pipeline.report.html.plots import Bar, Bars, Dot, Dots, Histogram, Mark, Ridges
 from pipeline.report.html.svg import Axis, round_steps
-from pipeline.report.model import Distribution, Report, Waste
+from pipeline.report.model import Report, Waste
 from pipeline.report.model_estimates import BudgetRow
 from pipeline.report.render.numerals import about, duration, percent
 from pipeline.report.render.sentences import small_data

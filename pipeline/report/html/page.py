@@ -15,10 +15,18 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipeline.report.comparison import Comparison
-from pipeline.report.html import comparison_figures, input_figures, packing_figures, plots, svg
+from pipeline.report.html import (
+    comparison_figures,
+    header_figures,
+    input_figures,
+    packing_figures,
+    plots,
+    svg,
+)
 from pipeline.report.model import Report
-from pipeline.report.render import numerals, tables
+from pipeline.report.render import header_tables, leak_tables, numerals, tables
 from pipeline.report.render.printable import printable, shortened
+from pipeline.report.render.table import Name
 from schemas.text.phrases import plural
 
 _SHOWN = 50
@@ -51,9 +59,10 @@ def _environment() -> Environment:
     ):
         environment.filters[filter_.__name__] = filter_
     environment.filters["number"] = "{:,}".format
-    environment.tests["outside"] = lambda value: isinstance(value, tables.Name)
+    environment.tests["outside"] = lambda value: isinstance(value, Name)
     environment.globals |= {"TOP": plots.TOP, "BELOW": plots.BELOW, "RIDGE": plots.RIDGE}
     environment.globals |= {"SHOWN": _SHOWN, "tables": tables}
+    environment.globals |= {"header_tables": header_tables, "leak_tables": leak_tables}
     return environment
 
 
@@ -85,6 +94,7 @@ def _report(report: Report) -> dict[str, Any]:
                 packing_figures.fill(report),
                 packing_figures.sequences(report),
                 input_figures.flow(report),
+                header_figures.taxa(report),
             ),
         ),
     }

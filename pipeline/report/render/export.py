@@ -16,8 +16,10 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from pipeline.report.comparison import Comparison
-from pipeline.report.distributions import bins
-from pipeline.report.model import Distribution, Report
+from pipeline.report.distributions import Distribution, bins
+from pipeline.report.model import Report
+from pipeline.report.model_headers import Counts, HeaderCounts
+from pipeline.report.model_leaks import FileOverlap, SharedValues
 from pipeline.report.render.output_files import inside, write_text
 from pipeline.report.render.printable import printable
 
@@ -79,11 +81,36 @@ def _tables(report: Report) -> dict[str, Rows]:
         "longest": _rows(report.longest),
         "repeated": _rows(report.repeated),
         "duplicates": _rows(report.duplicates),
+        **_header_tables(report.headers),
+        "leaks": [_leak(found) for found in report.leaks],
+        "against": [_overlap(found) for found in report.against],
     }
     for split in report.splits:
         for name in ("fill", "cost", "sequences"):
             tables[f"{split.name}_{name}"] = _histogram(getattr(split, f"{name}_counts"))
     return {name: rows for name, rows in tables.items() if rows}
+
+
+def _header_tables(found: HeaderCounts | None) -> dict[str, Rows]:
+    names = ("databases", "existence", "fragments", "taxa")
+    return {name: _groups(getattr(found, name)) for name in names} if found is not None else {}
+
+
+def _groups(entries: Iterable[Counts]) -> Rows:
+    """Return a row for each group of records, with the group's name before its counts."""
+    counts = {field.name for field in fields(Counts)}
+    return [dict(sorted(row.items(), key=lambda cell: cell[0] in counts)) for row in _rows(entries)]
+
+
+def _leak(found: SharedValues) -> dict[str, Any]:
+    pair = zip(("first", "second"), found.splits, found.records, strict=True)
+    sides = [{name: split, f"records_{name}": records} for name, split, records in pair]
+    return {"of": found.of, "shared": found.shared, **sides[0], **sides[1]}
+
+
+def _overlap(found: FileOverlap) -> dict[str, Any]:
+    in_splits = {f"in_{split}": count for split, count in found.in_splits.items()}
+    return _scalars(found) | in_splits | dict(found.by_status)
 
 
 def _rows(entries: Iterable[Any]) -> Rows:

@@ -5,14 +5,14 @@ The renderers in `terminal.py` and `html/` draw these tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Final, TypeVar
+from dataclasses import asdict, replace
+from typing import Final
 
 from pipeline.report.comparison import Comparison
 from pipeline.report.model import RecordNote, Report, SplitReport
 from pipeline.report.model_estimates import BudgetRow
 from pipeline.report.render.numerals import change, duration, percent, size
+from pipeline.report.render.table import Columns, Name, Table, table_of
 from schemas.models import FEW_EPOCHS
 from schemas.records import Status
 from schemas.split_fractions import SplitFractions
@@ -25,33 +25,6 @@ RELATED: Final = {
 }
 """Sentence for each value of `Comparison.related`."""
 
-_Entry = TypeVar("_Entry")
-_Columns = Mapping[str, Callable[[_Entry], str]]
-"""A function for each column, by the column's name. The function returns the text of an entry's
-cell."""
-
-
-class Name(str):
-    """A name from a file. The name may contain any characters, so renderers must escape it."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of text.
-
-    head: names of the columns; the terminal breaks a name at its line feeds
-    rows: cells of each row, one cell for each column
-    words: number of text columns, which come before the columns of numbers
-    left_out: number of rows that are not shown
-    """
-
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    words: int = 1
-    left_out: int = 0
-
 
 def shown_splits(report: Report) -> tuple[SplitReport, ...]:
     """Return the splits that the build's options ask for."""
@@ -61,7 +34,7 @@ def shown_splits(report: Report) -> tuple[SplitReport, ...]:
 
 def splits(report: Report) -> Table:
     """Return the size of each split and the statistics of its buckets."""
-    return _table(
+    return table_of(
         shown_splits(report),
         {
             "split": lambda split: split.name,
@@ -80,7 +53,7 @@ def splits(report: Report) -> Table:
 
 def batching(report: Report) -> Table:
     """Return the padding and attention cost of each way of batching."""
-    return _table(
+    return table_of(
         report.waste,
         {
             "batching": lambda way: way.label + (" (forecast)" if way.predicted else ""),
@@ -104,14 +77,14 @@ def budget(report: Report) -> Table:
     For small data, FEW_EPOCHS epochs replace the whole run.
     """
     sources = budget_sources(report)
-    run: _Columns[BudgetRow] = {
+    run: Columns[BudgetRow] = {
         "whole run": lambda row: f"{row.run_gpu_hours:,.0f} GPU-hours",
         "epochs\nof a run": lambda row: f"{row.epochs:,.1f}",
     }
-    few: _Columns[BudgetRow] = {
+    few: Columns[BudgetRow] = {
         f"{FEW_EPOCHS} epochs": lambda row: duration(row.few_epochs_gpu_hours)
     }
-    return _table(
+    return table_of(
         report.budget.rows,
         {
             "model": lambda row: row.preset,
@@ -131,7 +104,7 @@ def inputs(report: Report, most: int) -> Table:
     most: largest number of inputs to show
     """
     used = [status for status in Status if report.by_status[status]]
-    table = _table(
+    table = table_of(
         report.inputs[:most],
         {
             "input": lambda source: Name(source.name),
@@ -153,7 +126,7 @@ def inputs(report: Report, most: int) -> Table:
 def letters(report: Report) -> Table:
     """Return the counts of all letters that occur, except the twenty standard letters."""
     letters = report.composition.letters
-    return _table(
+    return table_of(
         (entry for entry in letters if entry.kind != "standard" and entry.count),
         {
             "letter": lambda entry: entry.letter,
@@ -168,8 +141,8 @@ def letters(report: Report) -> Table:
 def longest(report: Report) -> Table:
     """Return the longest records. With several inputs, a column names the input of each record."""
     several = len(report.inputs) > 1
-    source: _Columns[RecordNote] = {"input": lambda record: Name(record.source)} if several else {}
-    return _table(
+    source: Columns[RecordNote] = {"input": lambda record: Name(record.source)} if several else {}
+    return table_of(
         report.longest,
         {
             "id": lambda record: Name(record.id),
@@ -182,7 +155,7 @@ def longest(report: Report) -> Table:
 
 def repeated(report: Report) -> Table:
     """Return the sequences that occur most often."""
-    return _table(
+    return table_of(
         report.repeated,
         {
             "id of the first": lambda record: Name(record.id),
@@ -199,7 +172,7 @@ def duplicates(report: Report, most: int) -> Table:
 
     most: largest number of rows; the rows with the most duplicates are kept
     """
-    return _table(
+    return table_of(
         sorted(report.duplicates, key=lambda group: -group.records)[:most],
         {
             "duplicates in": lambda group: Name(group.source),
@@ -230,7 +203,7 @@ def options(report: Report) -> list[tuple[str, str]]:
 
 def changes(both: Comparison) -> Table:
     """Return all compared numbers, except numbers that are 0 or missing in both reports."""
-    return _table(
+    return table_of(
         (number for number in both.changes if number.a or number.b),
         {
             "": lambda number: number.name.replace("_", " "),
@@ -251,7 +224,7 @@ def _changed(name: str, value: float | None) -> str:
 
 def option_changes(both: Comparison) -> Table:
     """Return the options that differ between the two reports."""
-    return _table(
+    return table_of(
         both.settings,
         {
             "option": lambda option: option.name.replace("_", "-"),
@@ -260,14 +233,3 @@ def option_changes(both: Comparison) -> Table:
         },
         words=3,
     )
-
-
-def _table(
-    entries: Iterable[_Entry],
-    columns: _Columns[_Entry],
-    *,
-    words: int = 1,
-    left_out: int = 0,
-) -> Table:
-    rows = [tuple(cell(entry) for cell in columns.values()) for entry in entries]
-    return Table(tuple(columns), rows, words, left_out)

@@ -14,12 +14,14 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from pipeline.report.comparison import Comparison
-from pipeline.report.model import Distribution, Lengths, RecordNote, Report
-from pipeline.report.render import tables
+from pipeline.report.distributions import Distribution
+from pipeline.report.model import Lengths, RecordNote, Report
+from pipeline.report.model_headers import HeaderCounts
+from pipeline.report.render import header_tables, leak_tables, tables
 from pipeline.report.render.numerals import about, percent, size
 from pipeline.report.render.printable import printable
 from pipeline.report.render.sentences import longer_records, small_data
-from pipeline.report.render.tables import Name, Table
+from pipeline.report.render.table import Name, Table
 from schemas.records import Status
 from schemas.text.phrases import plural
 
@@ -54,6 +56,8 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     yield from _drawn(tables.inputs(report, _SHOWN))
     if len(report.inputs) > 1 and report.duplicates:
         yield from _drawn(tables.duplicates(report, _SHOWN))
+    if report.headers is not None:
+        yield from _headers(report.headers)
     yield _title(f"length in residues, {plural(report.records, 'record')} before cropping")
     yield from _lengths(report.lengths, width)
     yield Text(longer_records(report))
@@ -62,6 +66,12 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     yield from _composition(report)
     yield _title("splits" if report.kind == "dataset" else "splits (forecast of a build)")
     yield from _splits(report)
+    if report.leaks:
+        yield _title("sequences that splits share")
+        yield from _drawn(leak_tables.leaks(report))
+    if report.against:
+        yield _title("entries of other files that equal a record of the dataset")
+        yield from _drawn(leak_tables.against(report))
     yield _title("padding of these sequences, by way of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
     train = about(report.budget.tokens)
@@ -155,6 +165,19 @@ def _overview(report: Report) -> Iterable[Text]:
             f"bucket, about {size(found.bytes)} on disk",
             style="bold",
         )
+
+
+def _headers(found: HeaderCounts) -> Iterable[_Part]:
+    """Draw the counts of what headers state, or nothing if they state nothing."""
+    stated = header_tables.headers(found)
+    if stated.rows:
+        yield _title("records by what their headers state")
+        yield from _drawn(stated)
+    if found.taxa:
+        yield _title("organisms with the most kept records")
+        yield from _drawn(header_tables.taxa(found))
+        if rest := header_tables.other_taxa(found):
+            yield Text(f"… and {rest}", style="dim")
 
 
 def _lengths(lengths: Lengths, width: int) -> Iterable[_Part]:

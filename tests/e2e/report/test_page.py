@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.data.corpus import fasta, made_records, with_headers
 from tests.helpers.processes.command_line import preprocess, run_here
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ ID = "<script>document.title='owned'</script>"
 MISLEADING = "\u202egnp.exe\x1b[31m"
 """Text that reverses the direction of the text after it and changes a terminal's colour."""
 PLOTS = {
-    "dataset": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
+    "dataset": {
+        *("lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow", "taxa"),
+    },
     "fasta": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
     "comparison": {"overlap", "lengths", "composition", "waste", "cost"},
 }
@@ -43,6 +45,7 @@ MARKS = {
     "waste": 4,
     "cost": 2,
     "flow": 4,
+    "taxa": 5,
     "overlap": 2,
     "lengths": 1,
     "fill": 1,
@@ -77,7 +80,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Write a report page of each kind: dataset, FASTA, comparison."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "in").mkdir()
-    (folder / "in" / "plain.fasta").write_bytes(fasta(made_records(900, longest=1500)))
+    (folder / "in" / "plain.fasta").write_bytes(
+        fasta(with_headers(made_records(900, longest=1500)))
+    )
     evil = [(ID, "MKVLAAGIVGLCAKAYLVMK")] * 40 + [(MISLEADING, "MKVLW" * 400), ("short", "M")]
     (folder / "in" / FILE).write_bytes(fasta(evil + made_records(700, longest=900, seed=3)))
     options = (
@@ -94,7 +99,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         preprocess(folder / "in", folder / "a", *options),
         preprocess(folder / "in" / "plain.fasta", folder / "b", *options),
     )
-    made = {"dataset": (a,), "fasta": (folder / "in",), "comparison": (a, b)}
+    against = ("--against", folder / "in" / FILE)
+    made = {"dataset": (a, *against), "fasta": (folder / "in",), "comparison": (a, b)}
     for kind, named in made.items():
         done = run_here("stats", *named, "--html", folder / f"{kind}.html")
         assert done.returncode == 0, done.stderr

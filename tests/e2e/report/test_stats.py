@@ -21,8 +21,8 @@ from benchmarks.offline.stats import make_records
 from pipeline.build.options import PreprocessOptions
 from schemas.errors import ThdpackError
 from tests.helpers.data.corpus import fasta, made_records, read_manifest
-from tests.helpers.data.stats import stats
 from tests.helpers.processes.command_line import REPO, Run
+from tests.helpers.reports.stats import stats
 from tests.helpers.stores.stores import http_store
 
 
@@ -93,7 +93,7 @@ def test_json_goes_to_standard_output_or_to_a_file_beside_the_report(
 
 
 def test_csv_tables_agree_with_the_json(run: Run, dataset: Path, tmp_path: Path) -> None:
-    report = stats(run, dataset, "--csv", tmp_path / "csv")
+    report = stats(run, dataset, "--csv", tmp_path / "csv", "--against", REPO / "data/sample.fasta")
     tables = {
         path.stem: list(csv.DictReader(path.open(newline="")))
         for path in (tmp_path / "csv").iterdir()
@@ -110,6 +110,10 @@ def test_csv_tables_agree_with_the_json(run: Run, dataset: Path, tmp_path: Path)
         "budget",
         "longest",
         "repeated",
+        "databases",
+        "taxa",
+        "leaks",
+        "against",
     } <= set(tables)
     assert {"duplicates", "train_fill", "train_cost", "train_sequences", "valid_fill"} <= set(
         tables
@@ -125,6 +129,13 @@ def test_csv_tables_agree_with_the_json(run: Run, dataset: Path, tmp_path: Path)
     assert {row["letter"]: int(row["count"]) for row in tables["composition"]} == {
         x["letter"]: x["count"] for x in report["composition"]["letters"]
     }
+    assert [int(row["kept"]) for row in tables["taxa"]] == [
+        taxon["kept"] for taxon in report["headers"]["taxa"]
+    ]
+    assert [(row["first"], row["second"], int(row["shared"])) for row in tables["leaks"]] == [
+        (*leak["splits"], leak["shared"]) for leak in report["leaks"]
+    ]
+    assert int(tables["against"][0]["in_train"]) == report["against"][0]["in_splits"]["train"]
     assert [row["id"] for row in tables["longest"]] == [note["id"] for note in report["longest"]]
 
 
@@ -133,7 +144,7 @@ def test_every_key_of_the_json_is_documented(run: Run, dataset: Path, tmp_path: 
     words = set(re.findall(r"[a-z_0-9]+", text))
     (tmp_path / "a.fasta").write_bytes(fasta(made_records(50)))
     for found in (
-        stats(run, dataset),
+        stats(run, dataset, "--against", tmp_path / "a.fasta"),
         stats(run, tmp_path / "a.fasta"),
         stats(run, dataset, tmp_path / "a.fasta"),
     ):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.helpers.data.corpus import as_read, fasta, made_records, read_manifest, read_records
-from tests.helpers.data.stats import rewritten, stats
 from tests.helpers.processes.command_line import Run, preprocess
+from tests.helpers.reports.stats import rewritten, stats
 
 
 def test_a_comparison_lists_changes_and_counts_common_sequences(

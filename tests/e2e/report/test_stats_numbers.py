@@ -15,11 +15,11 @@ import pytest
 from pipeline.report.gather.composition import STANDARD
 from schemas.manifest import Manifest
 from tests.conftest import Run
-from tests.helpers.data import slow_report
-from tests.helpers.data.corpus import fasta, made_records, read_manifest
+from tests.helpers.data.corpus import fasta, made_records, read_manifest, with_headers
 from tests.helpers.data.real_corpora import corpus_text
-from tests.helpers.data.slow_report import binned
-from tests.helpers.data.stats import stats
+from tests.helpers.reports import slow_report
+from tests.helpers.reports.slow_report import binned
+from tests.helpers.reports.stats import stats
 
 CORPORA = ["yeast_proteome.fasta.gz", "uniref90_10000.fasta.gz", "one_line_20000.fasta.gz"]
 DEFAULTS = {"min_residues": 1, "on_invalid": "unk", "dedup": "exact", "long": "truncate"}
@@ -230,7 +230,8 @@ def test_every_number_is_right_with_other_options_and_several_inputs(
     for i, name in enumerate(("b <script>.fasta", "a.fasta", "nothing new.fasta")):
         path = tmp_path / "in" / name
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(fasta([*made_records(150, seed=i % 2), *made_records(40, seed=2)]))
+        records = [*made_records(150, seed=i % 2), *made_records(40, seed=2)]
+        path.write_bytes(fasta(with_headers(records)))
         inputs.append(path)
     check_dataset(
         run, inputs, tmp_path / "dataset", "--capacity", "1024", "--max-seq-len", "256", *options

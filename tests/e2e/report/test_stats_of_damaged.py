@@ -12,8 +12,8 @@ import pytest
 
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import read_manifest
-from tests.helpers.data.stats import rewritten
 from tests.helpers.processes.command_line import Run, preprocess
+from tests.helpers.reports.stats import rewritten
 
 CLEAR = re.compile(r"thdpack: [^\n]+\n")
 

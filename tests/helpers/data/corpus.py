@@ -43,6 +43,27 @@ def made_records(count: int, *, seed: int = 0, longest: int = 700) -> list[tuple
     return records
 
 
+def with_headers(records: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Give the records headers of several databases, of about 30 organisms.
+
+    Organisms have several names. Some headers state only the organism, and some state nothing.
+    """
+    rng = np.random.default_rng(0)
+    found = []
+    for i, (header, residues) in enumerate(records):
+        taxon, fragment = int(rng.integers(1, 24)), rng.choice(["", " (Fragment)"])
+        uniprot = f"OS=Made organism {taxon} OX={taxon} PE={rng.integers(1, 6)} SV=1"
+        headers = (
+            f"sp|P{i:05d}|A{i}_MADE protein{fragment} {uniprot}",
+            f"tr|Q{i:05d}|B{i}_MADE protein{fragment} {uniprot.replace('Made', 'Renamed')}",
+            f"UniRef50_P{i:05d} protein{fragment} n=7 Tax=é {taxon} TaxID={taxon}",
+            f"WP_{i:09d}.1 protein [Named only {taxon % 9}]",
+            header,
+        )
+        found.append((headers[rng.integers(5)], residues))
+    return found
+
+
 def fasta(records: list[tuple[str, str]], *, width: int = 60) -> bytes:
     """Return the records as FASTA with wrapped lines."""
     lines = []

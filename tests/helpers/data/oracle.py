@@ -23,6 +23,12 @@ def biopython(data: bytes) -> list[Record] | None:
     return [(first_word(title), tokens(residues)) for title, residues in parsed]
 
 
+def titles(data: bytes) -> list[str]:
+    """Return the header of each record of a file in UTF-8."""
+    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
+    return [title for title, _ in SimpleFastaParser(text)]
+
+
 def first_word(title: str) -> str:
     """Return the first word of a title, which is the id, as Biopython's SeqIO does. Only ASCII
     blanks end the word.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pipeline.report.html.page import page
 from pipeline.report.render import tables
 from pipeline.report.render.sentences import small_data
-from tests.helpers.data.made_report import made_report
+from tests.helpers.reports.made_report import made_report
 
 
 def test_the_time_of_a_whole_run_is_shown_only_for_large_data() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.report.comparison import Change, Comparison, Overlap, SettingChange
+from pipeline.report.distributions import Distribution
 from pipeline.report.model import (
     PERCENTILES,
     Composition,
-    Distribution,
     DuplicateFlow,
     InputFlow,
     Lengths,
@@ -22,6 +22,7 @@ from pipeline.report.model import (
     Waste,
 )
 from pipeline.report.model_estimates import Budget, BudgetRow, Prediction
+from tests.helpers.reports.made_counts import made_counts
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 """Name of an input file and id of a record. A page that does not escape it would run a script."""
@@ -133,6 +134,7 @@ def made_report(
         prediction=None
         if packed
         else Prediction(shards=2, buckets=1_200, fill=0.9998, slots=64, bytes=24_000_000),
+        **(made_counts(records) if packed else {}),
     )
 
 

@@ -22,8 +22,9 @@ from pipeline.report.gather.composition import BACKGROUND_SOURCE
 from schemas.models import PUBLISHED_RUNS
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import read_buckets, read_manifest
-from tests.helpers.data.oracle import biopython
+from tests.helpers.data.oracle import biopython, titles
 from tests.helpers.data.slow_split import split_of_hash
+from tests.helpers.reports.slow_counts import header_counts, of_title
 
 STATUSES = ("kept", "invalid", "too_short", "too_long", "filtered", "excluded", "duplicate")
 POOL = 50
@@ -34,6 +35,7 @@ class Record:
     """One FASTA record and its status.
 
     tokens: token ids without special tokens, one byte each.
+    title: whole header.
     original: ordinal of the first identical record, if this record is a duplicate; else None.
     """
 
@@ -41,6 +43,7 @@ class Record:
     source: str
     id: str
     tokens: bytes
+    title: str = ""
     status: str = "kept"
     original: int | None = None
 
@@ -62,8 +65,9 @@ def read(inputs: list[Path], text: dict[str, bytes], options: dict[str, Any]) ->
     records: list[Record] = []
     first_of: dict[bytes, int] = {}
     for path in inputs:
-        for name, tokens in biopython(text[path.name]) or []:
-            record = Record(len(records), path.name, name, bytes(tokens))
+        parsed = biopython(text[path.name]) or []
+        for (name, tokens), title in zip(parsed, titles(text[path.name]), strict=True):
+            record = Record(len(records), path.name, name, bytes(tokens), title)
             record.status = _status(record, options)
             if record.status == "kept" and options["dedup"] == "exact":
                 first = first_of.setdefault(record.tokens, record.ordinal)
@@ -123,7 +127,14 @@ def expected(
         ],
         "repeated": _repeated(records),
         "duplicates": _duplicates(records, inputs),
+        "headers": _headers(records) if over == "buckets" else None,
     }
+
+
+def _headers(records: list[Record]) -> dict[str, Any]:
+    return header_counts(
+        [of_title(record.title, record.residues, record.status == "kept") for record in records]
+    )
 
 
 def _cropped_copies(kept: list[Record], options: dict[str, Any]) -> int:

@@ -1,0 +1,68 @@
+"""Measure leaks: find the sequences and the clusters that several splits have in common.
+
+The values of all splits except the largest are collected, and are then looked up among the values
+of the largest split. This needs memory for the smaller splits only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Final, Literal
+
+import polars as pl
+
+from pipeline.report.model_leaks import SharedValues
+from schemas.records import Status
+
+_COLUMNS: Final[dict[Literal["sequences", "clusters"], str]] = {
+    "sequences": "hash",
+    "clusters": "cluster",
+}
+"""Column of records/ with the compared values."""
+
+
+def shared_values(rows: pl.LazyFrame, splits: Sequence[str]) -> tuple[SharedValues, ...]:
+    """Count the sequences and the clusters that each pair of splits shares.
+
+    Clusters are counted only if records/ has them.
+
+    Args:
+        splits: names of the splits, the largest split first.
+    """
+    stored = rows.collect_schema().names()
+    return tuple(
+        found
+        for of, column in _COLUMNS.items()
+        if column in stored
+        for found in _shared(rows, splits, of)
+    )
+
+
+def _shared(
+    rows: pl.LazyFrame, splits: Sequence[str], of: Literal["sequences", "clusters"]
+) -> list[SharedValues]:
+    largest, *others = splits
+    kept = rows.filter(pl.col("status") == Status.KEPT.value).select(
+        pl.col(_COLUMNS[of]).alias("value"), "split"
+    )
+    small = _counted(kept.filter(pl.col("split") != largest), "value", "split")
+    counts = {split: small.filter(pl.col("split") == split).drop("split") for split in others}
+    wanted = small.select("value").unique().lazy()
+    counts[largest] = _counted(
+        kept.filter(pl.col("split") == largest).join(wanted, on="value", how="semi"), "value"
+    )
+    found = []
+    for pair in combinations(splits, 2):
+        both = counts[pair[0]].join(counts[pair[1]], on="value", suffix="_of_second")
+        records = int(both["records"].sum()), int(both["records_of_second"].sum())
+        found.append(SharedValues(of=of, splits=pair, shared=both.height, records=records))
+    return found
+
+
+def _counted(rows: pl.LazyFrame, *columns: str) -> pl.DataFrame:
+    """Return the number of rows for each combination of values of some columns."""
+    counts = (
+        rows.drop_nulls("value").group_by(columns).agg(pl.len().cast(pl.Int64).alias("records"))
+    )
+    return counts.collect(engine="streaming")

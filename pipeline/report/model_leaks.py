@@ -1,0 +1,45 @@
+"""The data model of leaks: sequences that training and evaluation share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedValues:
+    """Sequences or clusters that two splits share. A build makes datasets without any.
+
+    of: the compared values. Two records have the same sequence if all their residues are equal,
+      before cropping
+    splits: names of the two splits
+    shared: number of distinct sequences, or of clusters, in both splits
+    records: for each of the two splits, the number of kept records that `shared` counts
+    """
+
+    of: Literal["sequences", "clusters"]
+    splits: tuple[str, str]
+    shared: int
+    records: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileOverlap:
+    """Entries of a file of sequences that are also in the dataset.
+
+    An entry is in a group of records if all its residues, before cropping, equal those of a record
+    of the group. An entry may be in several groups.
+
+    name: path or URL of the file, as given on the command line
+    entries: number of entries in the file
+    in_splits: for each split, the number of entries that are in its kept records
+    in_records: number of entries that are in the input records, kept or not
+    by_status: number of entries that are in the input records of each `schemas.records.Status`
+    """
+
+    name: str
+    entries: int
+    in_splits: Mapping[str, int]
+    in_records: int
+    by_status: Mapping[str, int]

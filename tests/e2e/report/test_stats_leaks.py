@@ -1,0 +1,192 @@
+"""Leaks in the report of `thdpack stats`: between splits, and against other files."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.report.gather.records.shared_values import shared_values
+from pipeline.storage.file_hash import hash_file
+from schemas.records import Status
+from tests.helpers.data.corpus import fasta, made_records, read_manifest, read_records
+from tests.helpers.processes.command_line import Run, preprocess
+from tests.helpers.reports.stats import rewritten, stats
+from tests.helpers.stores.stores import http_store
+
+SPLITS = ("train", "valid", "test")
+ROW = st.tuples(
+    st.integers(0, 8), st.none() | st.integers(0, 4), st.sampled_from([*SPLITS, "left out"])
+)
+
+
+@settings(deadline=None)
+@given(st.lists(ROW, max_size=60), st.permutations(SPLITS))
+def test_shared_sequences_and_clusters_are_those_of_plain_sets(
+    rows: list[tuple[int, int | None, str]], order: list[str]
+) -> None:
+    table = pl.DataFrame(
+        {
+            "hash": [bytes([value] * 16) for value, _, _ in rows],
+            "cluster": [cluster for _, cluster, _ in rows],
+            "split": [None if split == "left out" else split for *_, split in rows],
+            "status": [
+                "kept" if split != "left out" else ("excluded", "duplicate")[i % 2]
+                for i, (*_, split) in enumerate(rows)
+            ],
+        },
+        schema={"hash": pl.Binary, "cluster": pl.UInt64, "split": pl.String, "status": pl.String},
+    )
+    found = [
+        (leak.of, leak.splits, leak.shared, leak.records)
+        for leak in shared_values(table.lazy(), order)
+    ]
+    expected = []
+    for of, place in (("sequences", 0), ("clusters", 1)):
+        for pair in combinations(order, 2):
+            a, b = (
+                Counter(row[place] for row in rows if row[2] == split and row[place] is not None)
+                for split in pair
+            )
+            both = a.keys() & b.keys()
+            expected.append(
+                (of, pair, len(both), (sum(a[key] for key in both), sum(b[key] for key in both)))
+            )
+    assert found == expected
+
+
+def test_a_dataset_has_no_leak_until_its_records_are_changed(run: Run, dataset: Path) -> None:
+    leaks = stats(run, dataset)["leaks"]
+    assert {tuple(leak["splits"]) for leak in leaks} == set(combinations(SPLITS, 2))
+    assert all((leak["shared"], leak["records"]) == (0, [0, 0]) for leak in leaks)
+    kept = [row for row in read_records(dataset) if row["status"] == "kept"]
+    train, valid = (
+        [row["ordinal"] for row in kept if row["split"] == split] for split in ("train", "valid")
+    )
+    hashes = {row["ordinal"]: row["hash"] for row in kept}
+    # three train records get the sequences of two valid records
+    copy(dataset, dict(zip(train[:3], (hashes[valid[i]] for i in (0, 1, 1)), strict=True)))
+    found = {tuple(leak["splits"]): leak for leak in stats(run, dataset)["leaks"]}
+    assert found["train", "valid"] == {
+        "of": "sequences",
+        "splits": ["train", "valid"],
+        "shared": 2,
+        "records": [3, 2],
+    }
+    assert found["train", "test"]["shared"] == found["valid", "test"]["shared"] == 0
+    assert "train and valid  sequences        2" in run("stats", dataset).stdout
+
+
+def copy(dataset: Path, hashes: dict[int, bytes]) -> None:
+    """Replace the hashes of records, by ordinal. All files agree with the manifest afterwards."""
+    entries = []
+    for entry in read_manifest(dataset).records:
+        path = dataset / entry.name
+        table = pq.read_table(path)
+        values = [
+            hashes.get(row["ordinal"], row["hash"])
+            for row in table.select(["ordinal", "hash"]).to_pylist()
+        ]
+        place = table.column_names.index("hash")
+        pq.write_table(
+            table.set_column(place, table.field(place), pa.array(values, pa.binary(16))), path
+        )
+        size, digest = hash_file(path)
+        entries.append(replace(entry, bytes=size, xxh3_128=digest))
+    rewritten(dataset, lambda manifest: replace(manifest, records=tuple(entries)))
+
+
+def entries_in(entries: list[str], records: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Return an overlap of `against`, without its name, from loops over texts."""
+
+    def among(found: list[str]) -> int:
+        return sum(entry.upper() in found for entry in entries)
+
+    kept = {
+        split: [text for text, row in records if row["split"] == split and row["status"] == "kept"]
+        for split in SPLITS
+    }
+    return {
+        "entries": len(entries),
+        "in_splits": {split: among(found) for split, found in kept.items()},
+        "in_records": among([text for text, _ in records]),
+        "by_status": {
+            status.value: among([text for text, row in records if row["status"] == status])
+            for status in Status
+        },
+    }
+
+
+def test_entries_of_other_files_are_counted_as_plain_loops_count_them(
+    run: Run, tmp_path: Path
+) -> None:
+    made = [record for record in made_records(200, longest=80) if "J1" not in record[1]]
+    (tmp_path / "in.fasta").write_bytes(fasta(made))
+    dataset = preprocess(
+        tmp_path / "in.fasta",
+        tmp_path / "dataset",
+        *("--capacity", "512", "--max-seq-len", "64", "--min-residues", "20"),
+        *("--split", "train=0.6,valid=0.2,test=0.2"),
+    )
+    rows = read_records(dataset)
+    records = [(text.upper(), row) for (_, text), row in zip(made, rows, strict=True)]
+    others = [text for _, text in made_records(40, seed=1, longest=80) if "J1" not in text]
+    # every third record, some entries twice, in other cases, and one prefix of a record
+    entries = [text.swapcase() for _, text in made[::3]] + [made[0][1]] * 2 + others
+    entries.append(next(text for _, text in made if len(text) > 70)[:63])
+    named = [(f"entry{i}", text) for i, text in enumerate(entries)]
+    test, nothing = tmp_path / "test.fasta.gz", tmp_path / "other.fasta"
+    test.write_bytes(gzip.compress(fasta(named)))
+    nothing.write_bytes(fasta([("a", others[-1]), ("b", others[-2])]))
+    report = stats(run, dataset, "--against", test, "--against", nothing)
+    assert report["against"] == [
+        {"name": str(test), **entries_in(entries, records)},
+        {"name": str(nothing), **entries_in(others[-2:], records)},
+    ]
+    found = report["against"][0]
+    assert all(found["in_splits"].values())
+    assert found["by_status"]["duplicate"]
+    assert found["by_status"]["too_short"]
+    assert report["against"][1]["in_records"] == 0
+    shown = run("stats", dataset, "--against", test).stdout
+    assert "in train  in valid  in test  in any record" in shown
+    assert run("stats", test, "--json").returncode == 0
+
+
+def test_a_remote_dataset_is_compared_with_a_file(run: Run, dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.fasta").write_bytes(fasta(made_records(30, longest=300)))
+    here = stats(run, dataset, "--against", tmp_path / "test.fasta")["against"]
+    with http_store(dataset) as url:
+        assert stats(run, url, "--against", tmp_path / "test.fasta")["against"] == here
+    assert here[0]["in_records"] > 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["FASTA", "--against", "FASTA"], 2, "name a dataset before it"),
+        (["DATASET", "DATASET", "--against", "FASTA"], 2, "in one dataset"),
+        (["DATASET", "--against", "nothing.fasta"], 1, "nothing.fasta: no such file"),
+        (["DATASET", "--against", "EMPTY"], 1, "empty.fasta:1: no residue"),
+    ],
+)
+def test_a_wrong_against_is_an_error_that_names_the_mistake(
+    run: Run, built: Path, tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    places = {"DATASET": built, "FASTA": tmp_path / "a.fasta", "EMPTY": tmp_path / "empty.fasta"}
+    places["FASTA"].write_bytes(b">a\nMKV\n")
+    places["EMPTY"].write_bytes(b"")
+    done = run("stats", *(places.get(argument, argument) for argument in arguments))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
