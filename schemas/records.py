@@ -104,6 +104,7 @@ def records_schema(
             pa.field("bucket", pa.int32()),
             pa.field("status", words, nullable=False),
             pa.field("duplicate_of", pa.int64()),
+            pa.field("cluster", pa.uint64()),
             # Values that the header states. Values that the header does not state are null.
             pa.field("accession", pa.string()),
             pa.field("name", pa.string()),

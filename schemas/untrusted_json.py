@@ -43,12 +43,12 @@ BuildName = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 WorkName = Annotated[
     str,
     Meta(
-        pattern=r"\A(map|prepared|rest-of-reduce|rest-of-rest-[0-9]{1,3})"
+        pattern=r"\A(map|link|prepared|rest-of-reduce|rest-of-rest-[0-9]{1,3})"
         r"-[0-9]{6,12}\.arrow\Z"
     ),
 ]
-"""Name of a work file that holds map output (a spill), left-over sequences (a rest), or the content
-of a file that an option names."""
+"""Name of a work file that holds map output (a spill), clusters of records, left-over sequences (a
+rest), or the content of a file that an option names."""
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ from pipeline.build.options import DatasetOptions
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.task_results import PackResult, PreparedFile, ReduceResult
 from schemas import __version__
+from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import InputEntry
 from schemas.records import Status
@@ -66,3 +67,18 @@ def manifest_of(
         splits=totals,
         histograms={split: statistics[split].histograms() for split in SPLITS},
     )
+
+
+def refuse_empty(manifest: Manifest) -> None:
+    """Refuse a dataset without records.
+
+    Raises:
+        DatasetError: no record was kept.
+    """
+    by_status = manifest.records_by_status
+    if not by_status[Status.KEPT]:
+        counts = ", ".join(f"{count:,} {status}" for status, count in by_status.items() if count)
+        raise DatasetError(
+            f"no record was kept ({counts}), and nothing was committed; "
+            "see --where, --min-residues, --long and --on-invalid"
+        )

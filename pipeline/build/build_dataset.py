@@ -1,6 +1,7 @@
 """Build a dataset, from the inputs to the manifest, in three stages: map, reduce, commit.
 
-Files that options name (--exclude, --clusters, --metadata) are read before the first stage.
+Files that options name (--exclude, --clusters, --metadata) are read before the first stage. With
+--clusters, a link stage (`link_stage/`) between map and reduce finds the cluster of each record.
 
 1. Map: read ranges of the inputs, tokenize the records, and sort the records into partitions
    (`map_stage/`). A partition is a subset of the records, chosen by hash.
@@ -20,8 +21,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from pipeline.build.assemble_manifest import manifest_of
+from pipeline.build.assemble_manifest import manifest_of, refuse_empty
 from pipeline.build.build_plan import Plan, absolute
+from pipeline.build.clusters.joined_clusters import join_linked
 from pipeline.build.destination.destination import Destination, open_destination
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import (
@@ -39,6 +41,7 @@ from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import (
     hash_tasks,
+    link_tasks,
     map_tasks,
     prepare_tasks,
     reduce_tasks,
@@ -55,7 +58,6 @@ from pipeline.inputs.file_names import Skipped
 from pipeline.storage.urls import is_url
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
-from schemas.records import Status
 from schemas.text.byte_size import parse_bytes
 from schemas.text.phrases import plural
 
@@ -171,6 +173,7 @@ class Build:
             prepared=prepared,
         )
         map_outcome.save(job)
+        self._link(job, map_outcome)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, map_outcome.residues)
         return self.finish(job, map_outcome, parts)
@@ -193,24 +196,12 @@ class Build:
         manifest = manifest_of(
             self._options, map_outcome.build, map_outcome.inputs, parts, job.prepared
         )
-        self._refuse_empty(manifest)
+        refuse_empty(manifest)
         self._verify(manifest, tasks, parts)
         self._executor.end()
         self._destination.commit(manifest)
         self._destination.clear(manifest, self._work)
         return Built(manifest=manifest, fresh=True, fates=fates_in_results(parts))
-
-    @staticmethod
-    def _refuse_empty(manifest: Manifest) -> None:
-        by_status = manifest.records_by_status
-        if not by_status[Status.KEPT]:
-            counts = ", ".join(
-                f"{count:,} {status}" for status, count in by_status.items() if count
-            )
-            raise DatasetError(
-                f"no record was kept ({counts}), and nothing was committed; "
-                "see --where, --min-residues, --long and --on-invalid"
-            )
 
     def _phase(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
         """Run the tasks of a phase, and return their results in order."""
@@ -253,6 +244,13 @@ class Build:
         for line in input_warnings(self._options, self._plan, results):
             self._report.note(line)
         return map_outcome
+
+    def _link(self, job: Job, map_outcome: MapOutcome) -> None:
+        """With --clusters, find the cluster of each record, and join clusters (`link_stage/`)."""
+        tasks = link_tasks(job, self._plan.partitions)
+        if tasks:
+            results = self._phase("look up clusters", tasks, map_outcome.residues)
+            self._report.note(join_linked(job, results))
 
     def _refuse_other_inputs(self, existing: Manifest) -> None:
         """Read all inputs, and compare them with the inputs of the existing dataset.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.build.clusters.link_task import LinkTask
+from pipeline.build.link_stage.link_partition import link_partition
 from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.named_files.prepare import prepare
 from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
@@ -18,9 +20,9 @@ from pipeline.build.tasks import (
     RestTask,
     Result,
     Task,
-    VerifyTask,
 )
 from pipeline.build.verify.check_shards import check_files
+from pipeline.build.verify.verify_task import VerifyTask
 from pipeline.inputs.content_hash import hash_range
 from pipeline.inputs.find import unchanged
 from pipeline.inputs.ignore import with_ignore
@@ -80,6 +82,8 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
             return partition_records(task, on_bytes)
         case HashTask():
             return HashResult(pieces=tuple(hash_range(task.source, task.begin, task.end, on_bytes)))
+        case LinkTask():
+            return link_partition(task, on_bytes)
         case ReduceTask():
             return reduce_partition(task, on_bytes)
         case RestTask():

@@ -1,8 +1,9 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Prepare tasks run first, then map and hash tasks, then reduce tasks, then rest tasks. A rest is a
-file of sequences that did not fill a bucket. A rest task packs the sequences of several rests. Rest
-tasks may have several levels. The tasks of one stage, or of one level, do not depend on each other.
+Prepare tasks run first, then map and hash tasks, then link tasks (with --clusters), then reduce
+tasks, then rest tasks. A rest is a file of sequences that did not fill a bucket. A rest task packs
+the sequences of several rests. Rest tasks may have several levels. The tasks of one stage, or of
+one level, do not depend on each other.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pipeline.build.build_plan import Plan
+from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import PreparedFile
 from pipeline.build.tasks import HashTask, Job, MapTask, PrepareTask, ReduceTask, RestTask
@@ -69,6 +71,13 @@ def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[Hash
         HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work)
         for n, (i, begin, end) in enumerate(ranges)
     ]
+
+
+def link_tasks(job: Job, partitions: int) -> list[LinkTask]:
+    """Return a link task for each partition; [] without --clusters."""
+    if not job.clustered:
+        return []
+    return [LinkTask(job=job, partition=p, partitions=partitions) for p in range(partitions)]
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:

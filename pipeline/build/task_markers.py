@@ -21,7 +21,14 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from pipeline.build.task_results import MapResult, PackResult, PreparedFile, WorkFile
+from pipeline.build.clusters.link_task import LinkTask
+from pipeline.build.task_results import (
+    LinkResult,
+    MapResult,
+    PackResult,
+    PreparedFile,
+    WorkFile,
+)
 from pipeline.build.tasks import MapTask, PrepareTask, ReduceTask, RestTask, Task
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed, signed
@@ -176,6 +183,8 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
         return result.spill.name == task.spill
     if isinstance(task, PrepareTask) and isinstance(result, PreparedFile):
         return result.file.name == task.prepared
+    if isinstance(task, LinkTask) and isinstance(result, LinkResult):
+        return result.links.name == task.links
     if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):
         stem = task.stem
         if set(result.shards) != set(SPLITS) or set(result.statistics) != set(SPLITS):
@@ -209,3 +218,5 @@ def _outputs(
         yield task.work, result.spill
     elif isinstance(result, PreparedFile):
         yield task.work, result.file
+    elif isinstance(result, LinkResult):
+        yield task.work, result.links

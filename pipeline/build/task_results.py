@@ -84,6 +84,24 @@ class HashResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LinkResult:
+    """Result of a link task.
+
+    links: file of the cluster of each record
+    pair_bytes: size of the first part of this file: pairs of clusters to join
+    records: number of records of the partition, kept or not
+    found: number of records that the table of clusters has
+    examples: some ids of records; empty if the table has records of the partition
+    """
+
+    links: WorkFile
+    pair_bytes: Count
+    records: Count
+    found: Count
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
     """Result of a task that packs sequences. `shards` and `statistics` have the splits as keys.
 

@@ -20,12 +20,10 @@ from pipeline.build.task_results import (
     PackResult,
     PreparedFile,
     ReduceResult,
-    VerifyResult,
 )
 from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.urls import is_url
-from schemas.manifest_entries import RecordsEntry, ShardEntry
 
 OnBytes = Callable[[int], None]
 """Function that a task calls with the number of bytes read since the last call."""
@@ -185,6 +183,21 @@ class Job:
         """Name of the file with the results of the map stage, in the work folder."""
         return f"mapped-{self.build}.json"
 
+    @property
+    def joined(self) -> str:
+        """Name of the file with the result of the link stage, in the work folder."""
+        return f"joined-{self.build}.arrow"
+
+    @property
+    def clustered(self) -> bool:
+        """Whether --clusters was given, so that the build has a link stage."""
+        return any(file.option == "clusters" for file in self.prepared)
+
+    @property
+    def clusters(self) -> PreparedFile:
+        """The table of clusters."""
+        return next(file for file in self.prepared if file.option == "clusters")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PackingTask:
@@ -225,6 +238,11 @@ class ReduceTask(_PackingTask):
         return f"reduce-{self.partition:06d}"
 
     @property
+    def links(self) -> str | None:
+        """Name of the partition's link file, in the work folder; None without --clusters."""
+        return f"link-{self.partition:06d}.arrow" if self.job.clustered else None
+
+    @property
     def stem(self) -> str:
         """Beginning of the names of the task's shards and records/ file."""
         return f"{self.job.build}-{self.partition:05d}"
@@ -260,36 +278,3 @@ class RestTask(_PackingTask):
 
     def identity(self) -> dict[str, Any]:
         return {"build": self.job.build, "rests": list(self.rests), "final": self.final}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BucketRules:
-    """Rules that every bucket of a dataset obeys. All lengths are in tokens."""
-
-    vocabulary: str
-    capacity: int
-    longest_span: int
-    length_multiple: int
-    max_seqs: int
-    slots: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyTask:
-    """Compare some shards and records/ files of a dataset with its manifest."""
-
-    result_type: ClassVar[type[VerifyResult]] = VerifyResult
-
-    index: int
-    shards: tuple[ShardEntry, ...]
-    records: tuple[RecordsEntry, ...]
-    rules: BucketRules
-    out: Folder
-    work: Folder
-
-    @property
-    def name(self) -> str:
-        return f"verify-{self.index:06d}"
-
-    def identity(self) -> None:
-        """Return None, because files may have changed since an earlier run."""

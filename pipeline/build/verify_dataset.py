@@ -11,9 +11,10 @@ import tempfile
 from pathlib import Path
 
 from pipeline.build.task_results import VerifyResult
-from pipeline.build.tasks import OnBytes, VerifyTask
+from pipeline.build.tasks import OnBytes
 from pipeline.build.verify.check_shards import check_files, check_totals, verify_tasks
 from pipeline.build.verify.compare_records import compare_records
+from pipeline.build.verify.verify_task import VerifyTask
 from pipeline.executors.executor import Executor
 from pipeline.executors.processes import ProcessExecutor, cores
 from pipeline.storage.folder import Folder

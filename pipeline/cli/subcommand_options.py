@@ -75,8 +75,9 @@ class PlanTasksArguments(PreprocessArguments):
 
     All machines need access to the dataset's folder. Afterwards, run every map task: `thdpack
     run-task DATASET --plan PLAN --stage map --index N`. Then run every reduce task, with `--stage
-    reduce`. Finally, run `thdpack commit DATASET --plan PLAN`. On Slurm,
-    deploy/slurm/preprocess.sbatch runs all of these commands.
+    reduce`. With --clusters, the tasks of `--stage link` come before these. Finally, run `thdpack
+    commit DATASET --plan PLAN`. On Slurm, deploy/slurm/preprocess.sbatch runs all of these
+    commands.
 
     Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
     """
@@ -112,8 +113,9 @@ class RunTaskOptions:
     index: int
     """Index of the task, from 0, among the tasks of --stage. Without --stage, it is the index among
     the tasks of all stages."""
-    stage: Optional[Literal["map", "reduce"]] = None  # noqa: UP045 (see options.py)
-    """Stage of the task. All map tasks must finish before the first reduce task starts."""
+    stage: Optional[Literal["map", "link", "reduce"]] = None  # noqa: UP045 (see options.py)
+    """Stage of the task. All tasks of a stage must finish before the next stage starts. The stage
+    `link` is between map and reduce, and has tasks only with --clusters."""
     array_size: Optional[int] = None  # noqa: UP045
     """Number of elements of the array job, which may be less than the number of tasks. The command
     runs the tasks index, index + array-size, index + 2 × array-size, … of the stage."""

@@ -11,15 +11,17 @@ from typing import Final, TypeVar
 import msgspec
 
 from pipeline.build.array_jobs.task_list import TaskList
+from pipeline.build.clusters.joined_clusters import join_linked
 from pipeline.build.map_stage.map_results import (
     MapOutcome,
     add_up_map_results,
     input_warnings,
     load_map_outcome,
 )
+from pipeline.build.stages import link_tasks
 from pipeline.build.task_markers import finished
 from pipeline.build.task_results import HashResult, MapResult
-from pipeline.build.tasks import Task
+from pipeline.build.tasks import Job, Task
 from pipeline.storage.retries import AT_ONCE
 from pipeline.storage.signed_json import read_signed, signed
 from schemas.errors import BuildError
@@ -67,6 +69,20 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
     with work.written(name) as file:
         file.write(signed({"build": map_outcome.build}))
     return map_outcome
+
+
+def join_clusters(listed: TaskList, job: Job) -> None:
+    """Join the clusters that link tasks found. The first process that calls this function saves the
+    result for the reduce tasks.
+
+    Raises:
+        BuildError: link tasks have not finished.
+        DatasetError: no record is in the table of clusters.
+    """
+    if not job.clustered or listed.work.size(job.joined) is not None:
+        return
+    results = results_of(listed, "link", link_tasks(job, listed.plan.partitions))
+    _LOG.warning("%s", join_linked(job, results, durable=True))
 
 
 def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> list[Result]:

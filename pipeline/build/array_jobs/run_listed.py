@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pipeline.build.array_jobs.listed_results import map_outcome_of, results_of
+from pipeline.build.array_jobs.listed_results import (
+    join_clusters,
+    map_outcome_of,
+    results_of,
+)
 from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.build_dataset import Build, Built, workers_of
 from pipeline.build.destination.missing_file import missing_file
@@ -16,7 +20,7 @@ from pipeline.build.prepare_build import existing_dataset
 from pipeline.build.progress import Reporter
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
-from pipeline.build.stages import reduce_tasks
+from pipeline.build.stages import link_tasks, prepare_tasks, reduce_tasks
 from pipeline.build.task_markers import Outcome
 from pipeline.build.tasks import HashTask, MapTask, ReduceTask, Task
 from pipeline.executors.executor import Executor, SerialExecutor
@@ -109,11 +113,21 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
             skipped.add(index)
 
     def run_again(name: str) -> None:
-        chosen = [task for task in (*listed.maps, *tasks) if task.name == name]
+        prepares = prepare_tasks(listed.plan, listed.work)
+        chosen: list[Task[Any]] = [task for task in prepares if task.name == name]
+        if not chosen:  # the results of prepare tasks are needed for the other tasks
+            chosen = [task for task in (*_earlier(listed, tasks), *tasks) if task.name == name]
         executor.run(work, chosen, lambda _, outcome: None, report.advance)
 
     mended(lambda: executor.run(work, tasks, note, report.advance), run_again, listed.work, report)
     return len(skipped)
+
+
+def _earlier(listed: TaskList, tasks: Sequence[Task[Any]]) -> Sequence[Task[Any]]:
+    """Return the map and link tasks whose work files `tasks` read."""
+    job = next((task.job for task in tasks if isinstance(task, ReduceTask)), None)
+    links = [] if job is None else link_tasks(job, listed.plan.partitions)
+    return [*listed.maps, *links]
 
 
 def _chosen(
@@ -125,14 +139,15 @@ def _chosen(
         DatasetError: `index` is beyond the last task.
     """
     counts = listed.counts
-    total = sum(counts.values()) if stage is None else counts[stage]
+    total = sum(counts.values()) if stage is None else counts.get(stage, 0)
     if every is None and index >= total:
         tasks = " + ".join(f"{count} {name}" for name, count in counts.items())
         raise DatasetError(f"{listed.out.where()}: --index {index} is beyond the {tasks} tasks")
     if stage is None:
-        beyond = index - counts["map"]
-        stage, index = ("map", index) if beyond < 0 else ("reduce", beyond)
-        total = counts[stage]
+        for stage, total in counts.items():  # noqa: B007 (used after the loop)
+            if index < total:
+                break
+            index -= total
     indices = range(index, total, every or total)
     if stage == "map":
         mapping: list[Task[Any]] = [*listed.maps, *listed.hashes]
@@ -142,7 +157,12 @@ def _chosen(
     if existing is not None and _is_planned(existing, listed, map_outcome):
         return []
     job = listed.job(map_outcome.build)
-    return [ReduceTask(job=job, partition=i, partitions=listed.plan.partitions) for i in indices]
+    partitions = listed.plan.partitions
+    if stage == "link":
+        links = link_tasks(job, partitions)
+        return [links[i] for i in indices]
+    join_clusters(listed, job)
+    return [ReduceTask(job=job, partition=i, partitions=partitions) for i in indices]
 
 
 def _refuse_changed(source: Source) -> None:

@@ -1,9 +1,9 @@
 """The task list of a build. Every process that a scheduler starts reads this list.
 
-Every process needs access to the dataset's folder. The list holds map and hash tasks, then reduce
-tasks. A reduce task can run only after all map tasks have finished. A finished task leaves a marker
-(a JSON file). A task may run twice, even at the same time on two machines: both runs write the same
-bytes.
+Every process needs access to the dataset's folder. The list holds map and hash tasks, then link
+tasks (with --clusters), then reduce tasks. A task can run only after all tasks of earlier stages
+have finished. A finished task leaves a marker (a JSON file). A task may run twice, even at the same
+time on two machines: both runs write the same bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
 from schemas.text.redact import holds_secret, without_credentials
 
-STAGES: Final = ("map", "reduce")
+STAGES: Final = ("map", "link", "reduce")
+"""Stages that a scheduler runs. The stage `link` has tasks only with --clusters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,9 @@ class TaskList:
     def counts(self) -> dict[str, int]:
         """Number of tasks of each stage."""
         maps = len(self.plan.ranges) + len(self.plan.hashed)
-        return {"map": maps, "reduce": self.plan.partitions}
+        partitions = self.plan.partitions
+        links = {"link": partitions} if self.options.clusters is not None else {}
+        return {"map": maps, **links, "reduce": partitions}
 
     @property
     def maps(self) -> list[MapTask]:

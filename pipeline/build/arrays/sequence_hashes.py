@@ -70,6 +70,24 @@ def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64
     return (upper >> np.uint64(32)).astype(np.int64)
 
 
+def split_hashes(first_pieces: NDArray[np.void], clusters: NDArray[np.uint64]) -> NDArray[np.void]:
+    """Return the hashes that decide the splits, HASH[N].
+
+    The lower half is the mixed key of a record's cluster if it has one. All records of a cluster
+    are therefore in the same split.
+
+    Args:
+        first_pieces: HASH[N], hash of each record's first piece.
+        clusters: uint64[N], key of each record's cluster, 0 for none.
+    """
+    clustered = np.flatnonzero(clusters)
+    if clustered.size == 0:
+        return first_pieces
+    found = first_pieces.copy()
+    found["low"][clustered] = mix(clusters[clustered])
+    return found
+
+
 def split_of(hashes: NDArray[np.void], fractions: SplitFractions) -> NDArray[np.int8]:
     """Return the split of each sequence, int8[N]: index into SPLITS.
 

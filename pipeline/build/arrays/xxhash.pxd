@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""xxh3_128 of the xxhash.h of pyarrow, or of an installed xxhash.h if pyarrow has none."""
+"""xxh3 of the xxhash.h of pyarrow, or of an installed xxhash.h if pyarrow has none."""
 
 cdef extern from *:
     """
@@ -20,5 +20,6 @@ cdef extern from *:
         unsigned long long high64
     ctypedef struct XXH128_canonical_t:
         unsigned char digest[16]
+    unsigned long long XXH3_64bits(const void* data, size_t size) nogil
     XXH128_hash_t XXH3_128bits(const void* data, size_t size) nogil
     void XXH128_canonicalFromHash(XXH128_canonical_t* out, XXH128_hash_t value) nogil

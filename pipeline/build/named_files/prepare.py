@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.build.named_files.clusters.read_clusters import prepare_clusters
 from pipeline.build.named_files.named_file import NamedFile
 from pipeline.build.task_results import PreparedFile
 from pipeline.storage.folder import Folder
@@ -20,4 +21,6 @@ def prepare(file: NamedFile, name: str, work: Folder) -> PreparedFile:
         from pipeline.build.named_files.metadata.prepare_table import prepare_metadata
 
         return prepare_metadata(file, name, work)
+    if file.option == "clusters" and not file.mmseqs:
+        return prepare_clusters(file, name, work)
     raise BuildError(f"--{file.option} is not implemented")

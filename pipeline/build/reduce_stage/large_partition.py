@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.bucket_kernel import gather
-from pipeline.build.arrays.sequence_hashes import first_piece_hashes, split_of
+from pipeline.build.arrays.sequence_hashes import first_piece_hashes, split_hashes, split_of
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import (
     DUPLICATE,
@@ -160,7 +160,8 @@ class LargePartition(Partition):
         self.residues[KEPT] -= repeated
         self.residues[DUPLICATE] += repeated
         chosen = _without_ids(rows, kept)
-        chosen.split = assign_splits(chosen, split_of(cropped[kept], options.fractions))
+        deciding = split_hashes(cropped[kept], rows.cluster[kept])
+        chosen.split = assign_splits(chosen, split_of(deciding, options.fractions))
         long = cropped_copy_candidates(chosen.status, chosen.residues, options)
         return chosen, self._seen.begins(self._seen.find(hashes[kept])), cropped[kept][long]
 

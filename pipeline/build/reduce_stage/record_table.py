@@ -63,6 +63,7 @@ def record_table(
             number_array(rows.bucket, valid=rows.shard >= 0),
             words_array(rows.status, tuple(Status)),
             number_array(rows.duplicate_of, valid=rows.duplicate_of >= 0),
+            number_array(rows.cluster, valid=rows.cluster != 0),
             *header_table(*ids, *descriptions).columns,
             *([full_headers(*ids, *descriptions)] if keep_header else []),
         ],

@@ -19,6 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.build.clusters.joined_clusters import load_joined
+from pipeline.build.clusters.link_files import RecordClusters
 from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.named_files.metadata.lookup import metadata_table
 from pipeline.build.options import DatasetOptions
@@ -45,7 +47,10 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
         DamagedSpillError: a spill is damaged.
     """
     options = task.job.options
-    spilled = SpilledRecords(task)
+    clusters = None
+    if task.links is not None:
+        clusters = RecordClusters(task.work, task.links, load_joined(task.job))
+    spilled = SpilledRecords(task, clusters)
     partition = (
         LargePartition(spilled, options, on_bytes)
         if spilled.large

@@ -43,6 +43,7 @@ REST_SCHEMA: Final = pa.schema(
         ("residues", pa.int64()),
         ("unknown", pa.int64()),
         ("hash", pa.binary(16)),
+        ("cluster", pa.uint64()),
     ]
 )
 
@@ -98,6 +99,7 @@ def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences
         hash=hash_column(table.column("hash")),
         status=np.full(table.num_rows, KEPT, dtype=np.int8),
         split=number_column(table, "split", np.int8),
+        cluster=number_column(table, "cluster", np.uint64),
     )
     partition = Partition(
         rows=rows,
@@ -126,5 +128,6 @@ def _rest_table(part: LeftOver, rows: RecordRows, tokens: NDArray[np.uint8]) -> 
         number_array(rows.residues),
         number_array(rows.unknown),
         pa.Array.from_buffers(pa.binary(16), len(sequences), [None, pa.py_buffer(rows.hash)]),
+        number_array(rows.cluster),
     ]
     return pa.table(columns, schema=REST_SCHEMA)

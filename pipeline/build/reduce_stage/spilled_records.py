@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, one_chunk
 from pipeline.build.arrays.sequence_hashes import HASH, sequence_hashes
+from pipeline.build.clusters.link_files import RecordClusters
+from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.spill.spill_files import SPILL_SCHEMA
@@ -76,11 +78,13 @@ class RecordRun:
 
 
 class SpilledRecords:
-    """All records of a reduce task's partition."""
+    """All records of a task's partition."""
 
-    def __init__(self, task: ReduceTask) -> None:
+    def __init__(self, task: LinkTask | ReduceTask, clusters: RecordClusters | None = None) -> None:
         """Find the partition's records in each spill.
 
+        Args:
+            clusters: clusters of the records; None if the records have no clusters, or not yet.
         Raises:
             DamagedSpillError: a spill is damaged.
         """
@@ -88,6 +92,7 @@ class SpilledRecords:
         self._found: SpilledPartition = find_partition(
             task.work, [spill.name for spill in self._spills], task.partition, task.partitions
         )
+        self._clusters = clusters
 
     @property
     def large(self) -> bool:
@@ -101,16 +106,17 @@ class SpilledRecords:
             DamagedSpillError: a spill is damaged.
         """
         batches: list[tuple[int, pa.RecordBatch]] = []
-        size = 0
+        size = first = 0
         for spill, batch in self._found.batches():
             self._check(spill, batch)
             batches.append((spill, batch))
             size += batch.nbytes
             if self.large and size >= RUN_BYTES:
-                yield self._run(batches)
+                yield self._run(batches, first)
+                first += sum(batch.num_rows for _, batch in batches)
                 batches, size = [], 0
         if batches or not self.large:
-            yield self._run(batches)
+            yield self._run(batches, first)
 
     def _check(self, spill: int, batch: pa.RecordBatch) -> None:
         """Check the sizes and status codes that kernels rely on.
@@ -127,8 +133,13 @@ class SpilledRecords:
         if not fits or (status < 0).any() or (status >= _STATUSES).any():
             raise DamagedSpillError(self._spills[spill].name)
 
-    def _run(self, found: Sequence[tuple[int, pa.RecordBatch]]) -> RecordRun:
-        """Return a run. `found` holds record batches, each with the index of its spill."""
+    def _run(self, found: Sequence[tuple[int, pa.RecordBatch]], first: int) -> RecordRun:
+        """Return a run.
+
+        Args:
+            found: record batches, each with the index of its spill.
+            first: number of the partition's records in earlier runs.
+        """
         batches = [batch for _, batch in found]
         table = pa.Table.from_batches(batches, schema=SPILL_SCHEMA)
         spills = [(self._spills[spill], batch) for spill, batch in found]
@@ -152,6 +163,8 @@ class SpilledRecords:
             hash=hash_column(table.column("hash")),
             status=number_column(table, "status", np.int8),
         )
+        if self._clusters is not None:
+            rows.cluster = self._clusters.of(first, len(rows))
         return RecordRun(rows, batches, [spill.name for spill, _ in spills])
 
 

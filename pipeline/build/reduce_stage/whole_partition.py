@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.sequence_hashes import first_piece_hashes, split_of
+from pipeline.build.arrays.sequence_hashes import first_piece_hashes, split_hashes, split_of
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import (
     KEPT,
@@ -75,7 +75,8 @@ def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) 
         rows.status, rows.duplicate_of = mark_duplicates(
             rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal
         )
-    rows.split = assign_splits(rows, split_of(cropped, options.fractions))
+    deciding = split_hashes(cropped, rows.cluster)
+    rows.split = assign_splits(rows, split_of(deciding, options.fractions))
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
     copies = count_copies(cropped[cropped_copy_candidates(rows.status, rows.residues, options)])
     return Partition(

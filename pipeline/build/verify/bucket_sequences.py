@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.tasks import BucketRules
 from pipeline.build.verify.row_file import HASH_HALVES
 from pipeline.build.verify.sequence_kernel import find_ends, measure_sequences
+from pipeline.build.verify.verify_task import BucketRules
 from pipeline.reader.arrow_columns import numbers
 from schemas.errors import DatasetError
 from schemas.vocabulary import VOCABULARIES

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.bucket_kernel import check_buckets
 from pipeline.build.task_results import VerifyResult
-from pipeline.build.tasks import BucketRules, OnBytes, VerifyTask
+from pipeline.build.tasks import OnBytes
+from pipeline.build.verify.verify_task import BucketRules, VerifyTask
 from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.mapped_shard import verified
 from pipeline.storage.file_hash import difference, hash_file

@@ -10,7 +10,7 @@
    (`long_records.py`).
 5. Check `--dedup cropped` by the hash of each record's first piece. Cropping keeps only this piece.
 
-Tasks of several processes do steps 1 and 2. The work file takes 56 bytes for each record, and the
+Tasks of several processes do steps 1 and 2. The work file takes 64 bytes for each record, and the
 last steps take about 10 more; `--dedup cropped` adds 24. Under `--long split`, the work files hold
 the residues of long records, too. Memory that a work file takes is returned when it is scarce.
 """
@@ -150,6 +150,10 @@ def _check_duplicates(job: DeepJob, findings: Findings) -> None:
         findings.add(
             "its duplicate_of is not an earlier kept record of the same hash",
             ordinal[~(same & earlier & kept)],
+        )
+        findings.add(
+            "a duplicate in another cluster than the record of its duplicate_of",
+            ordinal[copies["cluster"] != originals["cluster"]],
         )
 
 

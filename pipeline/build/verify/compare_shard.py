@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.sequence_hashes import split_of
+from pipeline.build.arrays.sequence_hashes import split_hashes, split_of
 from pipeline.build.tasks import OnBytes
 from pipeline.build.verify.bucket_sequences import BucketSequences, bucket_sequences
 from pipeline.build.verify.check_shards import check_shard
@@ -117,13 +117,17 @@ class _Comparison:
         add(NOT_SEEN, seen[1:][seen[1:] == seen[:-1]])
 
     def _check_splits(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
-        """Check that the hash of each record's first piece decides the record's split."""
+        """Check that each record's cluster, or the hash of its first piece, decides its split."""
         first = np.flatnonzero(sequences.start == 0)
         hashes, ordinal = sequences.hash[first], sequences.ordinal[first]
-        wrong = rows["split"][first] != split_of(hashes, self._job.splits)
-        self._findings.add(
-            "not in the split that the hash of its first piece decides", ordinal[wrong]
+        cluster = rows["cluster"][first]
+        wrong = rows["split"][first] != split_of(split_hashes(hashes, cluster), self._job.splits)
+        add = self._findings.add
+        add(
+            "not in the split that the hash of its first piece decides",
+            ordinal[wrong & (cluster == 0)],
         )
+        add("not in the split that its cluster decides", ordinal[wrong & (cluster != 0)])
         if self._job.dedup_cropped:
             self._job.first_pieces[ordinal] = hashes
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.tasks import BucketRules
 from pipeline.build.verify.check_shards import bucket_rules
 from pipeline.build.verify.row_file import HASH_HALVES, ROW, mapped, reserve
+from pipeline.build.verify.verify_task import BucketRules
 from pipeline.storage.folder import Folder
 from schemas.manifest import Manifest
 from schemas.split_fractions import SplitFractions

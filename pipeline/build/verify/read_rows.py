@@ -28,7 +28,7 @@ from schemas.shard import SPLITS
 
 _COLUMNS: Final = (
     *("ordinal", "source", "residues", "unknown", "hash", "split", "shard", "bucket", "status"),
-    "duplicate_of",
+    *("duplicate_of", "cluster"),
 )
 """Columns that the deep check reads."""
 
@@ -135,6 +135,7 @@ def _rows_of(table: pa.Table) -> NDArray[Any]:
     rows["unknown"] = numbers(column["unknown"], np.int64)
     rows["duplicate_of"] = _with_null(column["duplicate_of"], np.int64, -1)
     rows["bucket"] = _with_null(column["bucket"], np.int32, -1)
+    rows["cluster"] = _with_null(column["cluster"], np.uint64, 0)
     rows["shard"] = _keys(column["shard"], shard_key, null=0)
     rows["status"] = _keys(column["status"], _index_in(tuple(Status)), null=-2)
     rows["split"] = _keys(column["split"], _index_in(SPLITS), null=-1)

@@ -1,6 +1,6 @@
 """Facts of all records in one work file, which processes share by mapping the file into memory.
 
-A row takes 56 bytes, so that checking a sequence reads one row, which is at most two cache lines.
+A row takes 64 bytes, so that checking a sequence reads one row, which is at most two cache lines.
 The operating system may write pages of the file to disk when memory is scarce.
 """
 
@@ -26,6 +26,7 @@ ROW: Final = np.dtype(
         ("unknown", np.int64),
         ("duplicate_of", np.int64),
         ("shard", np.uint64),
+        ("cluster", np.uint64),
         ("bucket", np.int32),
         ("status", np.int8),
         ("split", np.int8),
@@ -38,6 +39,7 @@ ROW: Final = np.dtype(
 hash, residues, unknown: as in records/
 duplicate_of, bucket: as in records/; -1 for null
 shard:   `shard_key` of the shard's name; 0 for null
+cluster: as in records/; 0 for null
 status:  index into `Status`; -2 for any other word
 split:   index into the manifest's splits; -1 for null, -2 for any other word
 present: 1 if records/ has a row for this record

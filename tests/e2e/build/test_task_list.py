@@ -132,9 +132,28 @@ def finish(*processes: Started) -> None:
         assert process.returncode == 0, said
 
 
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.skipif(
+                "THDPACK_LONG" not in os.environ, reason="one more stage: THDPACK_LONG=1"
+            ),
+        ),
+    ],
+)
 def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_list(
-    tmp_path: Path, corpus: Path, whole: dict[str, str]
+    tmp_path: Path, corpus: Path, whole: dict[str, str], clusters: bool
 ) -> None:
+    """With clusters, the list has a link stage."""
+    options = [*OPTIONS]
+    if clusters:
+        table = tmp_path / "clusters.tsv"
+        table.write_text("".join(f"made{i // 3}\tmade{i}\n" for i in range(2_000)))
+        options += ["--clusters", str(table)]
+        whole = digest(preprocess(corpus, tmp_path / "whole", *options, **SIZES))
     program = tmp_path / "bin" / "sbatch"
     program.parent.mkdir()
     program.write_text(SBATCH)
@@ -147,7 +166,7 @@ def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_lis
     values = {
         "INPUTS": f"{corpus.parent}/*.fasta",
         "DATASET": str(out),
-        "OPTIONS": " ".join(OPTIONS),
+        "OPTIONS": " ".join(options),
         "SIZE": "2",
         "THDPACK": str(thdpack),
         "SAID": str(said),
@@ -169,8 +188,8 @@ def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_lis
     )
     assert done.returncode == 0, done.stderr + said.read_text()
     text = said.read_text()
-    assert text.count("--array=0-1") == 2
-    assert text.count("--dependency=afterok:17") == 2
+    assert text.count("--array=0-1") == 2 + clusters
+    assert text.count("--dependency=afterok:17") == 2 + clusters
     assert digest(out) == whole
 
 

@@ -1,6 +1,8 @@
 """Build that is killed and resumed many times.
 
-    python -m tests.helpers.processes.killed CORPUS FOLDER KILLS
+    python -m tests.helpers.processes.killed CORPUS FOLDER KILLS [CLUSTERS]
+
+CLUSTERS is a table of clusters, for --clusters.
 
 This process first builds once without interruption. It counts the changes of the dataset's folder
 and the writes, which are the moments of possible kills. Then it forks children. Each child resumes
@@ -40,6 +42,7 @@ def build(corpus: Path, out: Path) -> None:
         capacity=1024,
         max_seq_len=512,
         split="train=0.8,valid=0.1,test=0.1",
+        clusters=sys.argv[4] if len(sys.argv) > 4 else None,
     )
     with reporter(as_json=False) as report:
         pipeline.build.build_dataset.build(options, report)

@@ -26,7 +26,8 @@ from pipeline.build.destination.object_destination import ObjectDestination
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from pipeline.build.stages import reduce_tasks
-from pipeline.build.tasks import HashTask, MapTask, VerifyTask
+from pipeline.build.tasks import HashTask, MapTask
+from pipeline.build.verify.verify_task import VerifyTask
 from pipeline.inputs.source import Source
 from pipeline.storage.atomic_write import written_atomically
 from pipeline.storage.object_folder import ObjectFolder

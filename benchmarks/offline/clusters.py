@@ -1,0 +1,130 @@
+"""Time and memory of `--clusters`: read a table of clusters, and look up every record in it.
+
+    python -m benchmarks.offline.clusters --rows 60000000
+
+The table is made with a seed: clusters of 1 to 5 members, rows in random order, plain text. The
+command reads it as a build does (one process), and then looks up all members, in groups as large
+as a partition, in --workers processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.build.named_files.clusters.cluster_kernel import text_keys
+from pipeline.build.named_files.clusters.cluster_table import open_cluster_table
+from pipeline.build.named_files.clusters.read_clusters import prepare_clusters
+from pipeline.build.named_files.named_file import NamedFile
+from pipeline.build.task_results import WorkFile
+from pipeline.storage.local_folder import LocalFolder
+
+PARTITION_RECORDS = 137_000
+"""Number of records in a partition of UniRef50."""
+ID_BYTES = 10
+
+
+def ids(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return ids such as A012345678, uint8[N, 10]."""
+    found = np.empty((numbers.size, ID_BYTES), dtype=np.uint8)
+    found[:, 0] = ord("A")
+    for column in range(ID_BYTES - 1, 0, -1):
+        numbers, digit = np.divmod(numbers, 10)
+        found[:, column] = digit + ord("0")
+    return found
+
+
+def write_table(path: Path, rows: int, seed: int = 0) -> None:
+    """Write a table with `rows` members in random order."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, rows)
+    starts = np.cumsum(sizes) - sizes
+    starts = starts[starts < rows]
+    representative = np.repeat(starts, np.diff(starts, append=rows)).astype(np.uint32)
+    order = rng.permutation(rows).astype(np.uint32)
+    with path.open("wb") as file:
+        for first in range(0, rows, 1 << 20):
+            members = order[first : first + (1 << 20)]
+            lines = np.empty((members.size, 2 * ID_BYTES + 2), dtype=np.uint8)
+            lines[:, :ID_BYTES] = ids(representative[members].astype(np.int64))
+            lines[:, ID_BYTES] = ord("\t")
+            lines[:, ID_BYTES + 1 : -1] = ids(members.astype(np.int64))
+            lines[:, -1] = ord("\n")
+            file.write(lines.tobytes())
+
+
+def look_up(work: LocalFolder, file: WorkFile, rows: int, group: int) -> int:
+    """Look up one group of members; return the number of members found."""
+    rng = np.random.default_rng(group)
+    texts = ids(rng.integers(0, rows, PARTITION_RECORDS))
+    ends = ID_BYTES * np.arange(1, PARTITION_RECORDS + 1)
+    keys = np.empty(PARTITION_RECORDS, dtype=np.uint64)
+    text_keys(texts.reshape(-1), ends - ID_BYTES, ends, keys)
+    return int(np.count_nonzero(open_cluster_table(file, work).find(keys)))
+
+
+def peak(who: int) -> str:
+    return f"{resource.getrusage(who).ru_maxrss / (1 << 20):.2f} GiB"
+
+
+def prepare_and_report(path: Path, rows: int, work: LocalFolder, results: object) -> None:
+    """Read the table, and send the result to the parent process."""
+    begin, cpu = time.perf_counter(), time.process_time()
+    file = NamedFile(
+        option="clusters",
+        url=str(path),
+        name=path.name,
+        bytes=path.stat().st_size,
+        fingerprint="",
+    )
+    done = prepare_clusters(file, "clusters.arrow", work)
+    assert done.rows == rows
+    print(
+        f"read   {time.perf_counter() - begin:6.1f} s, {time.process_time() - cpu:6.1f} CPU s, "
+        f"peak {peak(resource.RUSAGE_SELF)}, work file {done.file.bytes / 1e9:.2f} GB"
+    )
+    results.put(done.file)  # type: ignore[attr-defined] # queues have no public type
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=60_000_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--table", type=Path, help="file to use, made if it is missing")
+    options = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        table = options.table or folder / "clusters.tsv"
+        if not table.exists():
+            write_table(table, options.rows)
+        work = LocalFolder(folder, folder)
+        results = context.Queue()
+        reading = context.Process(
+            target=prepare_and_report, args=(table, options.rows, work, results)
+        )
+        reading.start()
+        file = results.get()
+        reading.join()
+        groups = -(-options.rows // PARTITION_RECORDS)
+        begin = time.perf_counter()
+        with context.Pool(options.workers) as pool:
+            tasks = [(work, file, options.rows, group) for group in range(groups)]
+            found = sum(pool.starmap(look_up, tasks, chunksize=8))
+        assert found == groups * PARTITION_RECORDS
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(
+            f"join   {time.perf_counter() - begin:6.1f} s, peak of a process "
+            f"{used.ru_maxrss / (1 << 20):.2f} GiB, mapped table included"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The outcome of the link stage: a work file of clusters that share a first piece of a record.
+
+Such clusters are joined, because records with the same first piece must be in the same split. Every
+process that runs reduce tasks reads the file once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.build.arrays.arrow_arrays import number_array, one_chunk
+from pipeline.build.clusters.link_files import read_pairs
+from pipeline.build.named_files.clusters.cluster_table import open_cluster_table
+from pipeline.build.named_files.clusters.joined_keys import JoinedKeys, join_keys
+from pipeline.build.spill.rest_files import read_rests, write_rest
+from pipeline.build.task_results import LinkResult
+from pipeline.build.tasks import Job
+from pipeline.reader.arrow_columns import numbers
+from schemas.errors import DatasetError
+from schemas.text.phrases import plural
+
+_SCHEMA = pa.schema([("cluster", pa.uint64()), ("joined", pa.uint64())])
+
+
+def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = False) -> str:
+    """Join the clusters that link tasks found, and save them for the job's reduce tasks.
+
+    Args:
+        results: results of all link tasks, in the order of partitions.
+        durable: True to sync the file, so that it survives a power cut. This is needed if other
+            machines run tasks later.
+    Returns:
+        A line that says how many records are in the table of clusters.
+    Raises:
+        DatasetError: no record is in the table.
+        DamagedSpillError: a link file is damaged.
+        BuildError: the file cannot be written.
+    """
+    records, found = sum(r.records for r in results), sum(r.found for r in results)
+    if not found:
+        _refuse_other_ids(job, [example for r in results for example in r.examples])
+    joined = join_keys(read_pairs(job.work, results))
+    table = pa.table([number_array(joined.keys), number_array(joined.roots)], schema=_SCHEMA)
+    write_rest(job.work, job.joined, table)
+    if durable:
+        job.work.sync([job.joined])
+    line = f"--clusters: found {found:,} of {plural(records, 'record')} in {job.clusters.name}"
+    count = joined.keys.size - np.unique(joined.roots).size
+    if count:
+        line += f"; {plural(count, 'cluster')} joined with others that have equal sequences"
+    return line
+
+
+def _refuse_other_ids(job: Job, examples: Sequence[str]) -> None:
+    """Raise the error for a table that has no record of the inputs.
+
+    Raises:
+        DatasetError: in all cases.
+    """
+    table = open_cluster_table(job.clusters.file, job.work)
+    raise DatasetError(
+        f"--clusters {job.clusters.name}: no record of the inputs is in this table; its second "
+        f"column has ids such as {', '.join(table.examples)}, but the records have ids such as "
+        f"{', '.join(examples[:3])}; use ids or accessions of the records"
+    )
+
+
+_last_loaded: tuple[str, JoinedKeys] | None = None
+"""Path and content of the last file read. A process works on one build at a time."""
+
+
+def load_joined(job: Job) -> JoinedKeys:
+    """Return the clusters that `join_linked` saved; read the file once per process.
+
+    Raises:
+        DamagedSpillError: the file is damaged.
+        FileNotFoundError, ThdpackError: the file is missing or cannot be read.
+    """
+    global _last_loaded
+    place = job.work.where(job.joined)
+    if _last_loaded is None or _last_loaded[0] != place:
+        table = read_rests(job.work, [job.joined], _SCHEMA)
+        columns = [numbers(one_chunk(column), np.uint64) for column in table.columns]
+        _last_loaded = place, JoinedKeys(columns[0], columns[1])
+    return _last_loaded[1]

@@ -1,0 +1,4 @@
+"""The link stage (`--clusters`): find the cluster of each record, before the reduce stage.
+
+Start reading at `link_partition.py`.
+"""

@@ -1,0 +1,180 @@
+"""A link task: find the cluster of each record of a partition, and clusters that must be joined.
+
+Records with the same first piece (the part that cropping keeps) must be in the same split, and so
+must all records of a cluster. Therefore two clusters are joined if a record of one has the same
+first piece as a record of the other. All records with a first piece are in the same partition.
+
+1. Look up each record in the table of clusters: by its id, else by the accession in its header.
+2. For each first piece of kept records (before duplicates are dropped), note the smallest key of
+   its clusters, and pairs of this cluster with each other one.
+3. A kept record that is not in the table, but has the first piece of one that is, belongs to that
+   record's cluster.
+
+A partition that does not fit into memory is read twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.arrow_arrays import bytes_and_edges, gather_runs, take_bytes
+from pipeline.build.arrays.sequence_hashes import sequence_hashes
+from pipeline.build.clusters.link_files import write_links
+from pipeline.build.clusters.link_task import LinkTask
+from pipeline.build.named_files.clusters.cluster_kernel import text_keys
+from pipeline.build.named_files.clusters.cluster_table import ClusterTable, open_cluster_table
+from pipeline.build.named_files.clusters.joined_keys import smallest_clusters
+from pipeline.build.reduce_stage.deduplicate import KEPT
+from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
+from pipeline.build.spill.spill_kernel import unpack
+from pipeline.build.task_results import LinkResult
+from pipeline.build.tasks import OnBytes
+from pipeline.inputs.headers import parse_headers
+
+_EXAMPLES: Final = 3
+"""Number of ids to report if no record is in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LookedUp:
+    """Records of a run.
+
+    clusters: uint64[N], key of the cluster of each record, 0 for none
+    kept:     int64[M], indices of the kept records
+    pieces:   uint64[M], lower half of the hash of the first piece of each kept record. The split of
+        a record without cluster depends on this half, so two pieces with the same lower half are
+        in the same split anyway.
+    """
+
+    clusters: NDArray[np.uint64]
+    kept: NDArray[np.int64]
+    pieces: NDArray[np.uint64]
+
+
+def link_partition(task: LinkTask, on_bytes: OnBytes) -> LinkResult:
+    """Write a partition's link file; return its counts.
+
+    Raises:
+        DamagedSpillError: a spill or the table of clusters is damaged.
+        BuildError: the file cannot be written.
+    """
+    spilled = SpilledRecords(task)
+    table = open_cluster_table(task.job.clusters.file, task.work)
+    longest = task.job.options.longest_piece
+    kept: list[_LookedUp] = []
+    shared = _SharedPieces()
+    records = found = 0
+    examples: list[str] = []
+    for run in spilled.runs():
+        looked_up = _look_up(run, table, longest)
+        shared.add(looked_up)
+        records += len(run.rows)
+        found += int(np.count_nonzero(looked_up.clusters))
+        examples += [_text(id) for id in run.rows.id.slice(0, _EXAMPLES - len(examples))]
+        on_bytes(int(run.rows.residues.sum()))
+        if not spilled.large:
+            kept.append(looked_up)
+    again = (_look_up(run, table, longest) for run in spilled.runs()) if spilled.large else kept
+    links, pair_bytes = write_links(
+        task.work, task.links, shared.pairs, (shared.clusters_of(run) for run in again)
+    )
+    return LinkResult(
+        links=links,
+        pair_bytes=pair_bytes,
+        records=records,
+        found=found,
+        examples=() if found else tuple(examples),
+    )
+
+
+def _look_up(run: RecordRun, table: ClusterTable, longest: int) -> _LookedUp:
+    """Find the cluster of each record of a run, and hash the first pieces.
+
+    Args:
+        longest: number of residues of the longest first piece.
+    """
+    ids, edges = bytes_and_edges(run.rows.id)
+    clusters = table.find(_keys(ids, edges[:-1], edges[1:]))
+    missing = np.flatnonzero(clusters == 0)
+    if missing.size:
+        ids, edges = bytes_and_edges(take_bytes(run.rows.id, missing))
+        nothing = np.empty(0, dtype=np.uint8), np.zeros(missing.size + 1, dtype=np.int64)
+        accession = parse_headers(ids, edges, *nothing).accession
+        found = table.find(_keys(accession.values, accession.begin, accession.end))
+        clusters[missing] = np.where(accession.begin < accession.end, found, 0)
+    kept = np.flatnonzero(run.rows.status == KEPT)
+    return _LookedUp(clusters, kept, _first_pieces(run, longest)[kept])
+
+
+def _keys(
+    values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    keys = np.empty(begin.size, dtype=np.uint64)
+    text_keys(values, begin, end, keys)
+    return keys
+
+
+def _text(id: pa.Scalar) -> str:
+    return str(id.as_py().decode("utf-8", "backslashreplace"))
+
+
+def _first_pieces(run: RecordRun, longest: int) -> NDArray[np.uint64]:
+    """Return the lower half of the hash of each record's first piece, uint64[N].
+
+    Only the first pieces of longer records are unpacked.
+    """
+    pieces = run.rows.hash["low"].astype(np.uint64)
+    first = 0
+    for batch in run.batches:
+        last = first + batch.num_rows
+        long = np.flatnonzero(run.rows.residues[first:last] > longest)
+        if long.size:
+            packed, edges = bytes_and_edges(batch.column("packed"))
+            begin = edges[:-1][long]
+            prefixes = gather_runs(packed, begin, begin + (5 * longest + 7) // 8, pa.large_binary())
+            tokens = np.empty(long.size * longest, dtype=np.uint8)
+            sizes = np.full(long.size, longest, dtype=np.int64)
+            unpack(bytes_and_edges(prefixes)[0], sizes, tokens)
+            pieces[first + long] = sequence_hashes(tokens, np.cumsum(sizes))["low"]
+        first = last
+    return pieces
+
+
+class _SharedPieces:
+    """First pieces of kept records in clusters, each with the smallest of its clusters."""
+
+    def __init__(self) -> None:
+        self._pieces = np.empty(0, dtype=np.uint64)  # ascending
+        self._clusters = np.empty(0, dtype=np.uint64)
+        self._pairs = [np.empty((0, 2), dtype=np.uint64)]
+
+    def add(self, run: _LookedUp) -> None:
+        """Add the records of a run."""
+        clusters = run.clusters[run.kept]
+        clustered = clusters != 0
+        self._pieces, self._clusters, pairs = smallest_clusters(
+            np.concatenate((self._pieces, run.pieces[clustered])),
+            np.concatenate((self._clusters, clusters[clustered])),
+        )
+        self._pairs.append(pairs)
+
+    @property
+    def pairs(self) -> NDArray[np.uint64]:
+        """Pairs of clusters that share a first piece, uint64[M, 2]; each pair once."""
+        return np.unique(np.concatenate(self._pairs), axis=0)
+
+    def clusters_of(self, run: _LookedUp) -> NDArray[np.uint64]:
+        """Return the clusters of a run's records, uint64[N]. A kept record outside the table has
+        the cluster of its first piece, if there is one."""
+        clusters = run.clusters.copy()
+        if self._pieces.size == 0:
+            return clusters
+        at = np.minimum(np.searchsorted(self._pieces, run.pieces), self._pieces.size - 1)
+        adopted = (self._pieces[at] == run.pieces) & (clusters[run.kept] == 0)
+        clusters[run.kept[adopted]] = self._clusters[at[adopted]]
+        return clusters

@@ -1,0 +1,35 @@
+"""See cluster_kernel.pyx."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+def parse_clusters(
+    text: NDArray[np.uint8], members: NDArray[np.uint64], clusters: NDArray[np.uint64]
+) -> tuple[int, int, int]:
+    """Read lines of a table of clusters; stop after a line with a fault.
+
+    Args:
+        text: uint8[T], complete lines; the last one need not end with a line feed.
+        members: uint64[n], output: key of each row's member. n is at least the number of lines.
+        clusters: uint64[n], output: key of each row's representative, never 0.
+    Returns:
+        Number of rows, number of lines read, and the fault of the last line: 0 for none, 1 for no
+        tab, 2 for a third column, 3 for an empty id. Blank lines are not rows.
+    """
+
+def text_keys(
+    values: NDArray[np.uint8],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+) -> None:
+    """Write the key (xxh3_64) of each text values[begin[i]:end[i]] to keys[i], uint64[N]."""
+
+def join(first: NDArray[np.int64], second: NDArray[np.int64], root: NDArray[np.int64]) -> None:
+    """Join the sets of first[i] and second[i], for every i.
+
+    Args:
+        first, second: int64[M], numbers in 0..n - 1.
+        root: int64[n], before the call 0..n - 1, afterwards the smallest number in each number's
+            set. The result does not depend on the order of the pairs.
+    """

@@ -1,0 +1,150 @@
+"""Work file of a table of clusters: key of each member, ascending, and key of its cluster.
+
+A process that looks up members maps the file into memory. A file in an object store is first copied
+to a temporary file of the local disk.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.arrow_arrays import number_array
+from pipeline.build.task_results import WorkFile
+from pipeline.reader.arrow_columns import numbers
+from pipeline.storage.folder import Folder, Part
+from schemas.errors import DamagedSpillError
+
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("member", pa.uint64(), nullable=False),
+        pa.field("cluster", pa.uint64(), nullable=False),
+    ]
+)
+_EXAMPLES: Final = b"examples"
+_BATCH_ROWS: Final = 1 << 16
+"""Minimum number of rows in a record batch, except the last one."""
+_STEP_BYTES: Final = 64 << 20
+
+
+def write_cluster_table(
+    rows: Iterable[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
+    examples: Sequence[str],
+    name: str,
+    work: Folder,
+) -> WorkFile:
+    """Write a table.
+
+    Args:
+        rows: keys of members, ascending, and keys of their clusters; each uint64[N].
+        examples: some ids of members, for messages.
+    Raises:
+        BuildError: the file cannot be written.
+    """
+    schema = _SCHEMA.with_metadata({_EXAMPLES: json.dumps(list(examples)).encode()})
+    with (
+        work.written(name, durable=False) as file,
+        pa.ipc.new_file(file, schema) as writer,
+    ):
+        for columns in _batches(rows):
+            arrays = [number_array(column) for column in columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128)
+
+
+def _batches(
+    rows: Iterable[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
+) -> Iterator[list[NDArray[np.uint64]]]:
+    """Yield the columns of record batches."""
+    waiting: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
+    for part in rows:
+        waiting.append(part)
+        if sum(members.size for members, _ in waiting) >= _BATCH_ROWS:
+            yield [np.concatenate(columns) for columns in zip(*waiting, strict=True)]
+            waiting = []
+    if waiting:
+        yield [np.concatenate(columns) for columns in zip(*waiting, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTable:
+    """A table that was opened by `open_cluster_table`.
+
+    batches: keys of members, ascending, and keys of their clusters; each uint64[N]
+    firsts: uint64[batches], first member of each batch
+    examples: some ids of members
+    """
+
+    batches: tuple[tuple[NDArray[np.uint64], NDArray[np.uint64]], ...]
+    firsts: NDArray[np.uint64]
+    examples: tuple[str, ...]
+
+    def find(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the key of each member's cluster, uint64[N]; 0 for a key that is no member."""
+        found = np.zeros(keys.size, dtype=np.uint64)
+        order = np.argsort(keys)  # so that neighbours are near each other in the file
+        wanted = keys[order]
+        edges = [*np.searchsorted(wanted, self.firsts).tolist(), keys.size]
+        for (members, clusters), first, last in zip(
+            self.batches, edges[:-1], edges[1:], strict=True
+        ):
+            part = wanted[first:last]
+            at = np.minimum(np.searchsorted(members, part), members.size - 1)
+            same = members[at] == part
+            found[order[first:last][same]] = clusters[at[same]]
+        return found
+
+
+_last_opened: tuple[str, str, ClusterTable] | None = None
+"""Path, hash and content of the last table opened. A process works on one build at a time."""
+
+
+def open_cluster_table(file: WorkFile, work: Folder) -> ClusterTable:
+    """Open a table; a process reads the whole file once, to check its hash.
+
+    Raises:
+        DamagedSpillError: the file is damaged.
+        FileNotFoundError, ThdpackError: the file is missing or cannot be read.
+    """
+    global _last_opened
+    place = work.where(file.name), file.xxh3_128
+    if _last_opened is None or _last_opened[:2] != place:
+        buffer = work.buffer(file.name) if work.local else _copied(file, work)
+        if buffer.size != file.bytes or xxhash.xxh3_128_hexdigest(buffer) != file.xxh3_128:
+            raise DamagedSpillError(file.name)
+        _last_opened = (*place, _table(buffer))
+    return _last_opened[2]
+
+
+def _copied(file: WorkFile, work: Folder) -> pa.Buffer:
+    """Copy a file of a store to a temporary file of the local disk, and map it."""
+    with tempfile.NamedTemporaryFile(prefix="thdpack-clusters-") as copy:
+        for begin in range(0, file.bytes, _STEP_BYTES):
+            end = min(begin + _STEP_BYTES, file.bytes)
+            copy.write(work.parts([Part(file.name, begin, end)])[0])
+        copy.flush()
+        with pa.memory_map(copy.name) as mapped:
+            return mapped.read_buffer()  # the mapping outlives the file's name
+
+
+def _table(buffer: pa.Buffer) -> ClusterTable:
+    reader = pa.ipc.open_file(buffer)
+    batches = []
+    for i in range(reader.num_record_batches):
+        batch = reader.get_batch(i)
+        columns: list[NDArray[Any]] = [numbers(column, np.uint64) for column in batch.columns]
+        if batch.num_rows:
+            batches.append((columns[0], columns[1]))
+    return ClusterTable(
+        batches=tuple(batches),
+        firsts=np.array([members[0] for members, _ in batches], dtype=np.uint64),
+        examples=tuple(json.loads(reader.schema.metadata[_EXAMPLES])),
+    )

@@ -1,0 +1,65 @@
+"""Join clusters: find the smallest key among all clusters that pairs connect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.build.named_files.clusters.cluster_kernel import join
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedKeys:
+    """Clusters that were joined with others.
+
+    keys:  uint64[N], keys of clusters, ascending
+    roots: uint64[N], key of the joined cluster, which is the smallest key of its parts
+    """
+
+    keys: NDArray[np.uint64]
+    roots: NDArray[np.uint64]
+
+    def of(self, clusters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the key of each joined cluster, uint64[M]. Other keys stay as they are."""
+        if self.keys.size == 0:
+            return clusters
+        at = np.minimum(np.searchsorted(self.keys, clusters), self.keys.size - 1)
+        return np.where(self.keys[at] == clusters, self.roots[at], clusters)
+
+
+def smallest_clusters(
+    keys: NDArray[np.uint64], clusters: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return each key once, with the smallest of its clusters.
+
+    Args:
+        keys, clusters: uint64[N], a key (of a member, or of a first piece) and a cluster of it.
+    Returns:
+        uint64[K], the keys, ascending; uint64[K], their smallest clusters; uint64[M, 2], pairs of
+        clusters that share a key. These pairs connect all clusters of a key.
+    """
+    order = np.argsort(keys)
+    keys, clusters = keys[order], clusters[order]
+    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    if keys.size == 0 or first.size == keys.size:
+        return keys, clusters, np.empty((0, 2), dtype=np.uint64)
+    smallest = np.minimum.reduceat(clusters, first)
+    repeated = np.repeat(smallest, np.diff(first, append=keys.size))
+    different = repeated != clusters
+    pairs = np.stack((repeated[different], clusters[different]), axis=1)
+    return keys[first], smallest, pairs
+
+
+def join_keys(pairs: NDArray[np.uint64]) -> JoinedKeys:
+    """Join the clusters of each pair. The result does not depend on the order of the pairs.
+
+    Args:
+        pairs: uint64[M, 2], keys of two clusters to join.
+    """
+    keys, numbers = np.unique(pairs, return_inverse=True)
+    numbers = numbers.reshape(pairs.shape)
+    root = np.arange(keys.size, dtype=np.int64)
+    join(np.ascontiguousarray(numbers[:, 0]), np.ascontiguousarray(numbers[:, 1]), root)
+    return JoinedKeys(keys, keys[root])

@@ -1,0 +1,43 @@
+"""The task that verifies files of a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipeline.build.task_results import VerifyResult
+from pipeline.storage.folder import Folder
+from schemas.manifest_entries import RecordsEntry, ShardEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketRules:
+    """Rules that every bucket of a dataset obeys. All lengths are in tokens."""
+
+    vocabulary: str
+    capacity: int
+    longest_span: int
+    length_multiple: int
+    max_seqs: int
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyTask:
+    """Compare some shards and records/ files of a dataset with its manifest."""
+
+    result_type: ClassVar[type[VerifyResult]] = VerifyResult
+
+    index: int
+    shards: tuple[ShardEntry, ...]
+    records: tuple[RecordsEntry, ...]
+    rules: BucketRules
+    out: Folder
+    work: Folder
+
+    @property
+    def name(self) -> str:
+        return f"verify-{self.index:06d}"
+
+    def identity(self) -> None:
+        """Return None, because files may have changed since an earlier run."""
