@@ -2,61 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from schemas.manifest import Manifest
 from tests.conftest import Run
-from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest, read_records
-from tests.helpers.data.slow_headers import stated
+from tests.helpers.data.corpus import digest, fasta, read_manifest, read_records
+from tests.helpers.data.metadata_tables import (
+    SCHEMA,
+    TYPES,
+    Row,
+    headed_records,
+    joined,
+    made_table,
+    write_table,
+)
 from tests.helpers.processes import started
 from tests.helpers.processes.command_line import PIECE_BYTES, preprocess
 
-Row = dict[str, Any]
-FAMILIES = (
-    "sp|P{0:05d}|N{0}_HUMAN Protein (Fragment) OS=Homo sapiens OX=9606 GN=G{0} PE=1 SV=1",
-    "UniRef50_A{0:05d}   Protein n={0} Tax=Homo sapiens TaxID=9606 RepID=A{0}_HUMAN",
-    "NP_{0:06d}.1 a kinase, partial [Homo sapiens]",
-    "plain{0}",
-)
-TYPES = {
-    "Organism (ID)": "int",
-    "Protein names": "string",
-    "length of motif": "int",
-    "reviewed": "bool",
-    "score": "float",
-    "version": "string",
-}
-SCHEMA = pa.schema(
-    [
-        ("Entry", pa.string()),
-        ("score", pa.float64()),
-        ("Protein names", pa.string()),
-        ("Organism (ID)", pa.int32()),
-        ("reviewed", pa.bool_()),
-        ("length of motif", pa.int64()),
-        ("version", pa.string()),
-    ]
-)
 SIZES = {"task_bytes": 20_000, "partition_bytes": 20_000}
 SHAPE = ("--capacity", "512", "--max-seq-len", "128")
 
 
 @pytest.fixture(scope="module")
 def records() -> list[tuple[str, str]]:
-    made = made_records(400, seed=3, longest=300)
-    return [
-        (FAMILIES[i % len(FAMILIES)].format(i), residues) for i, (_, residues) in enumerate(made)
-    ]
+    return headed_records(400)
 
 
 @pytest.fixture(scope="module")
@@ -68,69 +42,7 @@ def corpus(records: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def table(records: list[tuple[str, str]]) -> list[Row]:
-    """Return the rows of a table: for most accessions, for some ids, and for other proteins."""
-    draw = random.Random(1)
-    keys = [f"other{i}" for i in range(50)]
-    for header, _ in records:
-        identifier, _, description = header.partition(" ")
-        accession = stated(identifier.encode(), description.encode()).accession
-        by_id, by_accession = draw.random() < 0.3, draw.random() < 0.6
-        if by_id:
-            keys.append(identifier)
-        if accession is not None and by_accession and accession.decode() not in keys:
-            keys.append(accession.decode())
-    rows = []
-    for i, key in enumerate(keys):
-        row = {
-            "Entry": key,
-            "score": draw.choice((0.5, -1e-9, 3.0, math.pi, None)),
-            "Protein names": draw.choice(('the "big" one', "5\"-x, a'b", "NA", "γ", None)),
-            "Organism (ID)": draw.choice((9606, 10090, None)),
-            "reviewed": draw.choice((True, False, None)),
-            "length of motif": i * 10**15,
-            "version": draw.choice(("1", "2", "2b")),
-        }
-        rows.append(row)
-    return rows
-
-
-def joined(header: str, table: Sequence[Row]) -> Row | None:
-    """Return the row of a record, found by a plain search; None if the record has no row."""
-    identifier, _, description = header.partition(" ")
-    accession = stated(identifier.encode(), description.strip(" ").encode()).accession
-    by_key = {row["Entry"]: row for row in table}
-    own = by_key.get(accession.decode()) if accession is not None else None
-    return own or by_key.get(identifier)
-
-
-def write_table(path: Path, table: Sequence[Row]) -> Path:
-    """Write a table in the format that the name of the file says. `x/table` is a Parquet file."""
-    path.parent.mkdir(exist_ok=True)
-    kind = path.suffixes[0] if path.suffix else ".parquet"
-    if kind in (".parquet", ".arrow"):
-        found = pa.Table.from_pylist(list(table), schema=SCHEMA)
-        if kind == ".parquet":
-            pq.write_table(found, path, row_group_size=37)
-        else:
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
-                writer.write_table(found)
-        return path
-    with gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w") as file:
-        if kind == ".csv":
-            writer = csv.writer(file)
-            writer.writerow(SCHEMA.names)
-            writer.writerows([as_text(row[name]) for name in SCHEMA.names] for row in table)
-        else:  # like UniProt: no quotes around values, whatever they hold
-            for line in (
-                SCHEMA.names,
-                *([as_text(value) for value in row.values()] for row in table),
-            ):
-                file.write("\t".join(line) + "\n")
-    return path
-
-
-def as_text(value: object) -> str:
-    return "" if value is None else str(value)
+    return made_table(records)
 
 
 def test_records_have_the_values_of_a_plain_join(
@@ -244,6 +156,31 @@ def test_a_partition_read_in_many_runs_has_the_same_bytes(
     assert digest(tmp_path / "whole") == digest(tmp_path / "runs")
 
 
+def test_row_groups_hold_a_bounded_number_of_bytes_of_metadata(
+    build_here: Callable[..., Manifest],
+    records: list[tuple[str, str]],
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = random.Random(4)
+    notes = {header.partition(" ")[0]: "é" * draw.randint(0, 900) for header, _ in records}
+    path = tmp_path / "notes.csv"
+    path.write_text("".join(["id,note\n", *(f"{key},{note}\n" for key, note in notes.items())]))
+    monkeypatch.setattr("pipeline.build.reduce_stage.write_records._GROUP_ID_BYTES", 50_000)
+    manifest = build_here(corpus, tmp_path / "out", metadata=str(path))
+    (entry,) = manifest.records
+    file = pq.ParquetFile(tmp_path / "out" / entry.name)
+    rows = []
+    for i in range(file.num_row_groups):
+        group = file.read_row_group(i, columns=["id", "note"]).to_pylist()
+        rows += group
+        # the row that reaches the limit is the group's last one
+        assert sum(len((row["note"] or "").encode()) for row in group[:-1]) < 50_000
+    assert file.num_row_groups > 5
+    assert [(row["id"], row["note"] or "") for row in rows] == list(notes.items())
+
+
 def test_a_killed_and_resumed_build_and_a_task_list_have_the_same_bytes(
     run: Run, corpus: Path, table: list[Row], tmp_path: Path
 ) -> None:
@@ -291,90 +228,3 @@ def test_a_damaged_work_file_is_written_again(
     assert done.returncode == 0, done.stderr
     assert "prepared-000000 runs again" in done.stderr
     assert digest(tmp_path / "out") == whole
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("name,x\nP1,2\n", "no column accession, Entry or id, by which rows belong"),
-        ("Entry,organism\nP1,2\n", "column 'organism' is already a column of records/: rename it"),
-        ("Entry,header\nP1,2\n", "column 'header' is already a column of records/: rename it"),
-        ("Entry,length\nP1,2\n", "column 'length' already has a meaning in --where: rename it"),
-        ("Entry,x,x\nP1,2,3\n", "column 'x' occurs 2 times: rename or remove the others"),
-        ("Entry,\nP1,2\n", "column '' has no name: name it or remove it"),
-        (
-            "Entry,x\nP1,2\nP2,2\n\nP1,3\n",
-            ":5: line 2 and line 5 have the same Entry, 'P1': remove one of them",
-        ),
-        ("x,ENTRY\n1,P1\n2,\n", ":3: this row has no value in the key column 'ENTRY'"),
-        ("Entry,x\nP1,2\nP2\n", ":3: 1 columns, expected 2 as in the header line"),
-        ("Entry,x\n", "the table has no rows"),
-    ],
-)
-def test_a_wrong_table_prints_one_error_line(
-    run: Run, corpus: Path, tmp_path: Path, text: str, said: str
-) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text(text)
-    done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", path)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert str(path) in last
-    assert said in last
-
-
-def test_the_key_column_is_accession_then_entry_then_id(run: Run, tmp_path: Path) -> None:
-    source, path = tmp_path / "x.fasta", tmp_path / "table.csv"
-    source.write_text(">one\nMKV\n>two\nMKA\n")
-    path.write_text("Key,ID2,Accession\nx,two,one\ny,one,two\n")
-    preprocess(source, tmp_path / "out", "--metadata", str(path))
-    assert [row["ID2"] for row in read_records(tmp_path / "out")] == ["two", "one"]
-
-
-def test_a_table_without_any_match_is_reported(run: Run, corpus: Path, tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("id,x\nnobody,1\n")
-    done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", path)
-    assert done.returncode == 0
-    assert "no record found in table.csv (1 row)" in done.stdout
-    assert {row["x"] for row in read_records(tmp_path / "out")} == {None}
-
-
-def test_inspect_shows_the_header_and_the_values(
-    run: Run, records: list[tuple[str, str]], corpus: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "table.tsv"
-    path.write_text("Entry\tnote\tempty\nP00004\ta\x1b[31m b\t\n")
-    options = ("--metadata", str(path), "--keep-header")
-    preprocess(corpus, tmp_path / "out", *options)
-    shown = run("inspect", tmp_path / "out", "--record", "P00004").stdout
-    assert f"    header: {records[4][0]}\n" in shown
-    assert "    note: a\\x1b[31m b\n" in shown
-    assert "empty" not in shown
-
-
-def test_an_expression_is_checked_with_the_types_of_the_table_before_any_work(
-    run: Run, corpus: Path, table: list[Row], tmp_path: Path
-) -> None:
-    path = write_table(tmp_path / "table.tsv", table)
-    for expression, said in (
-        ("version > 3", "cannot compare string with numeric type"),
-        ("scores > 3", "--where names 'scores' (do you mean score?)"),
-    ):
-        words = ("--out", tmp_path / "out", "--metadata", path, "--where", expression)
-        done = run("preprocess", corpus, *words)
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert not (tmp_path / "out").exists()
-
-
-def test_headers_with_bytes_that_are_not_utf8_or_without_description_are_kept(
-    tmp_path: Path,
-) -> None:
-    source = tmp_path / "x.fasta"
-    source.write_bytes(b">a \t b  c \xff \nMK\n>alone\nMKV\n> \nMKVV\n")
-    preprocess(source, tmp_path / "out", "--keep-header")
-    headers = [row["header"] for row in read_records(tmp_path / "out")]
-    assert headers == ["a b  c \\xff", "alone", ""]
-    preprocess(source, tmp_path / "plain")
-    assert "header" not in read_records(tmp_path / "plain")[0]

@@ -1,0 +1,116 @@
+"""Messages about tables of `--metadata`, and full headers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.helpers.data.corpus import fasta, read_records
+from tests.helpers.data.metadata_tables import Row, headed_records, made_table, write_table
+from tests.helpers.processes.command_line import preprocess
+
+
+@pytest.fixture(scope="module")
+def records() -> list[tuple[str, str]]:
+    return headed_records(40)
+
+
+@pytest.fixture(scope="module")
+def corpus(records: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "records.fasta"
+    path.write_bytes(fasta(records))
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(records: list[tuple[str, str]]) -> list[Row]:
+    return made_table(records)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name,x\nP1,2\n", "no column accession, Entry or id, by which rows belong"),
+        ("Entry,organism\nP1,2\n", "column 'organism' is already a column of records/: rename it"),
+        ("Entry,header\nP1,2\n", "column 'header' is already a column of records/: rename it"),
+        ("Entry,length\nP1,2\n", "column 'length' already has a meaning in --where: rename it"),
+        ("Entry,x,x\nP1,2,3\n", "column 'x' occurs 2 times: rename or remove the others"),
+        ("Entry,\nP1,2\n", "column '' has no name: name it or remove it"),
+        (
+            "Entry,x\nP1,2\nP2,2\n\nP1,3\n",
+            ":5: line 2 and line 5 have the same Entry, 'P1': remove one of them",
+        ),
+        ("x,ENTRY\n1,P1\n2,\n", ":3: this row has no value in the key column 'ENTRY'"),
+        ("Entry,x\nP1,2\nP2\n", ":3: 1 columns, expected 2 as in the header line"),
+        ("Entry,x\n", "the table has no rows"),
+    ],
+)
+def test_a_wrong_table_prints_one_error_line(
+    run: Run, corpus: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", path)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert str(path) in last
+    assert said in last
+
+
+def test_the_key_column_is_accession_then_entry_then_id(run: Run, tmp_path: Path) -> None:
+    source, path = tmp_path / "x.fasta", tmp_path / "table.csv"
+    source.write_text(">one\nMKV\n>two\nMKA\n")
+    path.write_text("Key,ID2,Accession\nx,two,one\ny,one,two\n")
+    preprocess(source, tmp_path / "out", "--metadata", str(path))
+    assert [row["ID2"] for row in read_records(tmp_path / "out")] == ["two", "one"]
+
+
+def test_a_table_without_any_match_is_reported(run: Run, corpus: Path, tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("id,x\nnobody,1\n")
+    done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", path)
+    assert done.returncode == 0
+    assert "no record found in table.csv (1 row)" in done.stdout
+    assert {row["x"] for row in read_records(tmp_path / "out")} == {None}
+
+
+def test_inspect_shows_the_header_and_the_values(
+    run: Run, records: list[tuple[str, str]], corpus: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "table.tsv"
+    path.write_text("Entry\tnote\tempty\nP00004\ta\x1b[31m b\t\n")
+    options = ("--metadata", str(path), "--keep-header")
+    preprocess(corpus, tmp_path / "out", *options)
+    shown = run("inspect", tmp_path / "out", "--record", "P00004").stdout
+    assert f"    header: {records[4][0]}\n" in shown
+    assert "    note: a\\x1b[31m b\n" in shown
+    assert "empty" not in shown
+
+
+def test_an_expression_is_checked_with_the_types_of_the_table_before_any_work(
+    run: Run, corpus: Path, table: list[Row], tmp_path: Path
+) -> None:
+    path = write_table(tmp_path / "table.tsv", table)
+    for expression, said in (
+        ("version > 3", "cannot compare string with numeric type"),
+        ("scores > 3", "--where names 'scores' (do you mean score?)"),
+    ):
+        words = ("--out", tmp_path / "out", "--metadata", path, "--where", expression)
+        done = run("preprocess", corpus, *words)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def test_headers_with_bytes_that_are_not_utf8_or_without_description_are_kept(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "x.fasta"
+    source.write_bytes(b">a \t b  c \xff \nMK\n>alone\nMKV\n> \nMKVV\n")
+    preprocess(source, tmp_path / "out", "--keep-header")
+    headers = [row["header"] for row in read_records(tmp_path / "out")]
+    assert headers == ["a b  c \\xff", "alone", ""]
+    preprocess(source, tmp_path / "plain")
+    assert "header" not in read_records(tmp_path / "plain")[0]
