@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, Self, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-import msgspec
 import xxhash
 from msgspec import Meta
 
@@ -24,19 +23,17 @@ from schemas.manifest_entries import (
     ShardEntry,
     SplitTotals,
 )
+from schemas.manifest_options import option_problems
 from schemas.records import MOST_METADATA_COLUMNS, ColumnType, records_schema
 from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits, slots_for
-from schemas.split_fractions import SplitFractions
 from schemas.untrusted_json import (
     MOST_TOKENS,
     ColumnName,
     Count,
     Hash,
-    OneLine,
     Tokens,
     decoded,
     is_of_another_type,
-    prepared,
 )
 from schemas.vocabulary import VOCABULARIES, Vocabulary
 
@@ -44,22 +41,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MANIFEST_NAME: Final = "manifest.json"
-
-
-class _UsedOptions(TypedDict):
-    """Build options that readers of a dataset use. A manifest also holds other options."""
-
-    dedup: Literal["exact", "cropped", "none"]
-    keep_header: NotRequired[bool]
-    length_multiple: Tokens
-    long: Literal["truncate", "split", "drop"]
-    max_seqs: Tokens
-    min_residues: Annotated[int, Meta(ge=1)]
-    on_invalid: Literal["unk", "skip", "error"]
-    packer: Annotated[str, Meta(max_length=100)]
-    split: Annotated[str, Meta(max_length=100)]
-    source_release: NotRequired[OneLine | None]
-    license: NotRequired[OneLine | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,7 +220,7 @@ def _version() -> str:
 
 def _problems(manifest: Manifest) -> Iterator[str]:
     """Yield a description of each contradiction in a manifest."""
-    yield from _options(manifest)
+    yield from option_problems(manifest.options, manifest.capacity)
     yield from _metadata(manifest)
     if not 3 <= manifest.max_seq_len <= manifest.capacity:
         yield (
@@ -258,25 +239,6 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         return
     yield from _names(manifest)
     yield from _sizes(manifest)
-
-
-def _options(manifest: Manifest) -> Iterator[str]:
-    try:
-        prepared(_UsedOptions)  # threads may convert at the same time, see `prepared`
-        used = msgspec.convert(dict(manifest.options), _UsedOptions)
-    except msgspec.ValidationError as error:
-        yield f"options: {error}"
-        return
-    if manifest.capacity % used["length_multiple"]:
-        yield (
-            f"options: length_multiple {used['length_multiple']} does not divide "
-            f"capacity {manifest.capacity}"
-        )
-    try:
-        if str(SplitFractions.parse(used["split"])) != used["split"]:
-            yield f"options: split {used['split']!r} is not in its shortest form"
-    except ValueError as error:
-        yield f"options: {error}"
 
 
 def _metadata(manifest: Manifest) -> Iterator[str]:
