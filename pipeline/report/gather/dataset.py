@@ -93,11 +93,12 @@ def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
         cropped_copies=manifest.cropped_copies,
     )
     rows = pl.scan_parquet(paths)
+    clusters = any(entry.option == "clusters" for entry in manifest.named_files)
     by_size = sorted(manifest.splits, key=lambda split: -manifest.splits[split].sequences)
     return replace(
         report,
         headers=header_counts(rows),
-        leaks=shared_values(rows, by_size),
+        leaks=shared_values(rows, by_size, clusters=clusters),
         manifest_digest=manifest.digest,
         build=manifest.build,
         parent=manifest.parent,

@@ -49,7 +49,7 @@ def test_shared_sequences_and_clusters_are_those_of_plain_sets(
     )
     found = [
         (leak.of, leak.splits, leak.shared, leak.records)
-        for leak in shared_values(table.lazy(), order)
+        for leak in shared_values(table.lazy(), order, clusters=True)
     ]
     expected = []
     for of, place in (("sequences", 0), ("clusters", 1)):

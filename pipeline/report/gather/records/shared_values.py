@@ -22,21 +22,17 @@ _COLUMNS: Final[dict[Literal["sequences", "clusters"], str]] = {
 """Column of records/ with the compared values."""
 
 
-def shared_values(rows: pl.LazyFrame, splits: Sequence[str]) -> tuple[SharedValues, ...]:
-    """Count the sequences and the clusters that each pair of splits shares.
-
-    Clusters are counted only if records/ has them.
+def shared_values(
+    rows: pl.LazyFrame, splits: Sequence[str], *, clusters: bool
+) -> tuple[SharedValues, ...]:
+    """Count the sequences, and perhaps the clusters, that each pair of splits shares.
 
     Args:
         splits: names of the splits, the largest split first.
+        clusters: True to count clusters too.
     """
-    stored = rows.collect_schema().names()
-    return tuple(
-        found
-        for of, column in _COLUMNS.items()
-        if column in stored
-        for found in _shared(rows, splits, of)
-    )
+    sequences = _shared(rows, splits, "sequences")
+    return (*sequences, *(_shared(rows, splits, "clusters") if clusters else ()))
 
 
 def _shared(
