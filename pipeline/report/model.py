@@ -30,6 +30,7 @@ class Settings:
     capacity: number of tokens in a bucket
     max_seq_len: largest number of tokens in a sequence
     long: treatment of records that exceed max_seq_len: truncate, split or drop
+    where: expression of --where; None if the build has none
     max_seqs: largest number of sequences in a bucket
     """
 
@@ -39,6 +40,7 @@ class Settings:
     long: str
     min_residues: int
     on_invalid: str
+    where: str | None
     dedup: str
     split: str
     seed: int

@@ -188,6 +188,7 @@ def options(report: Report) -> list[tuple[str, str]]:
     """Return name and value of each option and, for a dataset, of its source and digests."""
     options = asdict(report.settings)
     marks = {
+        "where": options.pop("where"),
         "source release": report.source_release,
         "licence": report.license,
         "generation": report.generation,
@@ -228,8 +229,8 @@ def option_changes(both: Comparison) -> Table:
         both.settings,
         {
             "option": lambda option: option.name.replace("_", "-"),
-            "A": lambda option: option.a,
-            "B": lambda option: option.b,
+            "A": lambda option: Name(option.a),
+            "B": lambda option: Name(option.b),
         },
         words=3,
     )

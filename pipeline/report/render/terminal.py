@@ -136,6 +136,8 @@ def _overview(report: Report) -> Iterable[Text]:
     if report.source_release or report.license:
         release, licence = report.source_release or "not stated", report.license or "not stated"
         yield Text(f"release of the inputs: {release}, licence: {licence}")
+    if settings.where is not None:
+        yield Text(_one_line(f"--where {settings.where}", 160))
     kept, duplicates = by_status[Status.KEPT], by_status[Status.DUPLICATE]
     left_out = ", ".join(
         f"{by_status[status]:,} {status.replace('_', ' ')}"

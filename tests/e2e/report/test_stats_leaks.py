@@ -25,6 +25,7 @@ from tests.helpers.reports.stats import rewritten, stats
 from tests.helpers.stores.stores import http_store
 
 SPLITS = ("train", "valid", "test")
+WHERE = "length not between 40 and 50 or id = '[red]'"
 ROW = st.tuples(
     st.integers(0, 8), st.none() | st.integers(0, 4), st.sampled_from([*SPLITS, "left out"])
 )
@@ -136,7 +137,7 @@ def test_entries_of_other_files_are_counted_as_plain_loops_count_them(
         tmp_path / "in.fasta",
         tmp_path / "dataset",
         *("--capacity", "512", "--max-seq-len", "64", "--min-residues", "20"),
-        *("--split", "train=0.6,valid=0.2,test=0.2"),
+        *("--split", "train=0.6,valid=0.2,test=0.2", "--where", WHERE),
     )
     rows = read_records(dataset)
     records = [(text.upper(), row) for (_, text), row in zip(made, rows, strict=True)]
@@ -157,9 +158,12 @@ def test_entries_of_other_files_are_counted_as_plain_loops_count_them(
     assert all(found["in_splits"].values())
     assert found["by_status"]["duplicate"]
     assert found["by_status"]["too_short"]
+    assert found["by_status"]["filtered"]
+    assert report["settings"]["where"] == WHERE
     assert report["against"][1]["in_records"] == 0
     shown = run("stats", dataset, "--against", test).stdout
     assert "in train  in valid  in test  in any record" in shown
+    assert f"--where {WHERE}\n" in shown
     assert run("stats", test, "--json").returncode == 0
 
 

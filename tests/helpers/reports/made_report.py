@@ -169,6 +169,7 @@ def _settings() -> Settings:
         long="truncate",
         min_residues=1,
         on_invalid="unk",
+        where=None,
         dedup="exact",
         split="train=0.99,valid=0.01",
         seed=0,

@@ -91,6 +91,7 @@ def report_settings(capacity: int, longest: int, max_seqs: int = 1000) -> Settin
         long="truncate",
         min_residues=1,
         on_invalid="unk",
+        where=None,
         dedup="exact",
         split="train=0.99,valid=0.01",
         seed=3,
