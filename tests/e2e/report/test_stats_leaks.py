@@ -76,7 +76,8 @@ def test_a_dataset_has_no_leak_until_its_records_are_changed(run: Run, dataset: 
     )
     hashes = {row["ordinal"]: row["hash"] for row in kept}
     # three train records get the sequences of two valid records
-    copy(dataset, dict(zip(train[:3], (hashes[valid[i]] for i in (0, 1, 1)), strict=True)))
+    changed = dict(zip(train[:3], (hashes[valid[i]] for i in (0, 1, 1)), strict=True))
+    replace_values(dataset, "hash", changed)
     found = {tuple(leak["splits"]): leak for leak in stats(run, dataset)["leaks"]}
     assert found["train", "valid"] == {
         "of": "sequences",
@@ -88,20 +89,44 @@ def test_a_dataset_has_no_leak_until_its_records_are_changed(run: Run, dataset: 
     assert "train and valid  sequences        2" in run("stats", dataset).stdout
 
 
-def copy(dataset: Path, hashes: dict[int, bytes]) -> None:
-    """Replace the hashes of records, by ordinal. All files agree with the manifest afterwards."""
+def test_a_cluster_in_two_splits_is_found(run: Run, tmp_path: Path) -> None:
+    made = made_records(120, longest=80)
+    (tmp_path / "in.fasta").write_bytes(fasta(made))
+    table = "".join(f"made{i - i % 4}\tmade{i}\n" for i in range(len(made)))
+    (tmp_path / "clusters.tsv").write_text(table)
+    dataset = preprocess(
+        tmp_path / "in.fasta",
+        tmp_path / "dataset",
+        *("--capacity", "512", "--max-seq-len", "64", "--split", "valid=0.2,test=0.2"),
+        *("--clusters", tmp_path / "clusters.tsv"),
+    )
+    assert [leak["shared"] for leak in stats(run, dataset)["leaks"]] == [0] * 6
+    rows = [row for row in read_records(dataset) if row["status"] == "kept"]
+    train, test = ([row for row in rows if row["split"] == split] for split in ("train", "test"))
+    value = test[0]["cluster"]
+    replace_values(dataset, "cluster", {train[0]["ordinal"]: value})
+    members = sum(row["cluster"] == value for row in test)
+    assert {
+        (leak["of"], *leak["splits"], *leak["records"])
+        for leak in stats(run, dataset)["leaks"]
+        if leak["shared"]
+    } == {("clusters", "train", "test", 1, members)}
+
+
+def replace_values(dataset: Path, column: str, changed: dict[int, Any]) -> None:
+    """Replace values of a column of records/, by ordinal. All files agree with the manifest
+    afterwards."""
     entries = []
     for entry in read_manifest(dataset).records:
         path = dataset / entry.name
         table = pq.read_table(path)
         values = [
-            hashes.get(row["ordinal"], row["hash"])
-            for row in table.select(["ordinal", "hash"]).to_pylist()
+            changed.get(row["ordinal"], row[column])
+            for row in table.select(["ordinal", column]).to_pylist()
         ]
-        place = table.column_names.index("hash")
-        pq.write_table(
-            table.set_column(place, table.field(place), pa.array(values, pa.binary(16))), path
-        )
+        place = table.column_names.index(column)
+        field = table.field(place)
+        pq.write_table(table.set_column(place, field, pa.array(values, field.type)), path)
         size, digest = hash_file(path)
         entries.append(replace(entry, bytes=size, xxh3_128=digest))
     rewritten(dataset, lambda manifest: replace(manifest, records=tuple(entries)))
