@@ -111,10 +111,14 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main(options: Options) -> None:
-    # adopt processes whose parent has ended, so that their CPU time is counted
+def adopt_descendants() -> None:
+    """Adopt processes whose parent has ended, so that `cpu_seconds` counts their CPU time."""
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1):
         raise SystemExit("this benchmark needs Linux")
+
+
+def main(options: Options) -> None:
+    adopt_descendants()
     console, table = (
         Console(),
         Table("checkout", "s (lowest to highest)", "CPU s", "MB/s of FASTA", title="medians"),

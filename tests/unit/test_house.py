@@ -47,7 +47,7 @@ def test_preprocessing_and_the_command_line_import_no_heavy_packages() -> None:
     assert not report & {"polars", "torch"}
 
 
-def test_a_build_loads_neither_pandas_nor_pyarrow_compute(tmp_path: Path) -> None:
+def test_builds_and_verify_load_neither_pandas_nor_pyarrow_compute(tmp_path: Path) -> None:
     """Many functions of pyarrow import pandas if it is installed. This takes 0.2 s per worker."""
     pytest.importorskip("pandas")
     found = imported(f"""
@@ -58,8 +58,13 @@ from pipeline.build.progress import PlainReporter
 pipeline.executors.processes.ProcessExecutor = InThisProcess
 options = PreprocessOptions(inputs=("data/sample.fasta",), out={str(tmp_path / "out")!r})
 pipeline.build.build_dataset.build(options, PlainReporter())
+from pipeline.build.verify_dataset import verify_dataset
+assert verify_dataset(options.out, deep=True) == []
 """)[-1]
-    assert "pipeline.build.reduce_stage.reduce_partition" in found
+    assert {
+        "pipeline.build.reduce_stage.reduce_partition",
+        "pipeline.build.verify.compare_shard",
+    } <= found
     assert not found & {"pandas", "pyarrow.compute", "torch"}
 
 

@@ -24,12 +24,12 @@ def corpus() -> bytes:
     begin = residues(MOST)
     return fasta(
         [
+            *(("copy", begin[:30]) for _ in range(3)),
             *made_records(60, longest=2 * MOST),
             *((f"same{i}", residues(40)) for i in range(12)),
             *((f"full{i}", residues(MOST)) for i in range(4)),
             *((f"long{i}", residues(3 * MOST + 5)) for i in range(6)),
             *((f"unknown{i}", "J" + residues(MOST + 5)) for i in range(2)),
-            *(("copy", begin[:30]) for _ in range(3)),
         ]
     )
 

@@ -24,6 +24,7 @@ from tests.helpers.data.damage import (
 HASH = "its residues in the bucket have another hash"
 NOT_SEEN = "its first sequence is not in buckets exactly once"
 ORIGINAL = "its duplicate_of is not an earlier kept record of the same hash"
+PLACED = "has a split, shard or bucket although it was not kept"
 PLACE = "not in the shard and bucket that its row names"
 SHARD_SPLIT = "in a shard of another split than its row"
 SIZE = "a piece does not have the expected number of residues"
@@ -37,6 +38,11 @@ UNKNOWN = "its row has another number of unknown letters than its sequence in th
 
 def another_bucket(dataset: OpenDataset) -> set[str]:
     dataset.all(status="kept")[0]["bucket"] += 1
+    return {PLACE, NOT_SEEN}
+
+
+def another_shard(dataset: OpenDataset) -> set[str]:
+    dataset.all(status="kept")[0]["shard"] = "train/none.arrow"
     return {PLACE, NOT_SEEN}
 
 
@@ -126,9 +132,19 @@ def two_kept_records_of_one_hash(dataset: OpenDataset) -> set[str]:
     return {"kept although an earlier record has the same hash"}
 
 
-def a_place_of_a_record_that_was_not_kept(dataset: OpenDataset) -> set[str]:
+def a_bucket_of_a_record_that_was_not_kept(dataset: OpenDataset) -> set[str]:
     dataset.all(status="duplicate")[0]["bucket"] = 0
-    return {"has a split, shard or bucket although it was not kept"}
+    return {PLACED}
+
+
+def a_shard_of_a_record_that_was_not_kept(dataset: OpenDataset) -> set[str]:
+    dataset.all(status="duplicate")[0]["shard"] = dataset.all(status="kept")[0]["shard"]
+    return {PLACED}
+
+
+def a_split_of_a_record_that_was_not_kept(dataset: OpenDataset) -> set[str]:
+    dataset.all(status="duplicate")[0]["split"] = "train"
+    return {PLACED}
 
 
 def an_original_of_a_kept_record(dataset: OpenDataset) -> set[str]:
@@ -137,7 +153,7 @@ def an_original_of_a_kept_record(dataset: OpenDataset) -> set[str]:
 
 
 def an_original_of_another_hash(dataset: OpenDataset) -> set[str]:
-    dataset.all(id="copy")[1]["duplicate_of"] = dataset.all(status="kept")[0]["ordinal"]
+    dataset.all(status="duplicate")[-1]["duplicate_of"] = 0
     return {ORIGINAL}
 
 
@@ -159,7 +175,7 @@ def an_original_after_its_duplicate(dataset: OpenDataset) -> set[str]:
 
 
 def an_original_that_does_not_exist(dataset: OpenDataset) -> set[str]:
-    dataset.all(id="copy")[1]["duplicate_of"] = 1 << 40
+    dataset.all(id="copy")[1]["duplicate_of"] = 1 << 40  # not 0, which would be right
     return {ORIGINAL}
 
 
@@ -188,12 +204,14 @@ def another_source(dataset: OpenDataset) -> set[str]:
 @pytest.mark.parametrize(
     "damage",
     [
+        a_bucket_of_a_record_that_was_not_kept,
         a_kept_record_without_sequence,
-        a_place_of_a_record_that_was_not_kept,
         a_record_that_does_not_exist,
         a_sequence_in_two_buckets,
         a_sequence_of_a_record_that_was_not_kept,
         a_sequence_twice_in_its_bucket,
+        a_shard_of_a_record_that_was_not_kept,
+        a_split_of_a_record_that_was_not_kept,
         an_original_after_its_duplicate,
         an_original_of_a_kept_record,
         an_original_of_another_hash,
@@ -204,6 +222,7 @@ def another_source(dataset: OpenDataset) -> set[str]:
         another_hash,
         another_number_of_residues,
         another_number_of_unknown_letters,
+        another_shard,
         another_source,
         another_split,
         another_start,
