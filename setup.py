@@ -13,6 +13,7 @@ KERNELS = (
     "pipeline.build.arrays.bucket_kernel",
     "pipeline.inputs.fasta_kernel",
     "pipeline.inputs.headers.header_kernel",
+    "pipeline.inputs.headers.unpack_kernel",
     "pipeline.build.arrays.hash_kernel",
     "pipeline.build.filters.complexity_kernel",
     "pipeline.build.named_files.clusters.cluster_kernel",

@@ -6,6 +6,10 @@ of that module are far slower. They parse only records whose id or lines have by
 ASCII, or white space other than spaces and line ends.
 """
 
+from libc.string cimport memcpy
+
+from pipeline.inputs.headers.header_text cimport index_of
+
 from pipeline.inputs.residues import Letter
 
 cdef enum:
@@ -31,6 +35,29 @@ cdef unsigned char _SPACE = Letter.SPACE
 cdef unsigned char _NOT_ASCII = Letter.NOT_ASCII
 cdef unsigned char _BINARY = Letter.BINARY
 
+cdef enum:
+    _WINDOW = 512
+
+
+cdef inline Py_ssize_t header_end(
+    const unsigned char* text, Py_ssize_t begin, Py_ssize_t size
+) noexcept nogil:
+    """Return the index of the first line end or NUL in text[begin:size], or `size`.
+
+    The search goes window by window. Otherwise, if all line ends are carriage returns, the search
+    for a line feed would read the rest of the text for each header.
+    """
+    cdef Py_ssize_t window, stop
+    while begin < size:
+        window = min(begin + _WINDOW, size)
+        stop = index_of(text, begin, window, c'\n')
+        stop = index_of(text, begin, stop, c'\r')
+        stop = index_of(text, begin, stop, 0)
+        if stop < window:
+            return stop
+        begin = window
+    return size
+
 
 def parse(
     const unsigned char[::1] text,
@@ -54,7 +81,7 @@ def parse(
     cdef unsigned char* description_out = &descriptions[0]
     cdef Py_ssize_t size = text.shape[0], most = ends.shape[0]
     cdef Py_ssize_t i = begin, r = first_record, o = 0, d = 0, s = 0, record, star, misses
-    cdef Py_ssize_t first_byte
+    cdef Py_ssize_t line_end, stop
     cdef unsigned char c, high, t0, t1, t2, t3, t4, t5, t6, t7, letter
     cdef unsigned char newline = _NEWLINE, blank = _BLANK, space = _SPACE, binary = _BINARY
     cdef int state = _DONE
@@ -87,16 +114,13 @@ def parse(
                 break
             while i < size and (classes[buf[i]] == blank or classes[buf[i]] == space):
                 i += 1
-            first_byte = s  # first byte of the description
-            while i < size and classes[buf[i]] != newline and buf[i] != 0:
-                description_out[s] = buf[i]
-                s += 1
-                i += 1
-            while s > first_byte:  # blanks at the end of the line
-                letter = classes[description_out[s - 1]]
-                if letter != blank and letter != space:
-                    break
-                s -= 1
+            stop = header_end(buf, i, size)
+            line_end = stop
+            while stop > i and (classes[buf[stop - 1]] == blank or classes[buf[stop - 1]] == space):
+                stop -= 1  # blanks at the end of the line
+            memcpy(description_out + s, buf + i, stop - i)
+            s += stop - i
+            i = line_end
             if i < size and buf[i] == 0:
                 state = _BINARY_BYTE
                 break

@@ -41,6 +41,16 @@ class RecordBlock:
     def __len__(self) -> int:
         return int(self.ends.size)
 
+    @property
+    def id_edges(self) -> NDArray[np.int64]:
+        """Edges of the ids, int64[R + 1]: id i is ids[edges[i]:edges[i + 1]]."""
+        return np.concatenate(([0], self.id_ends))
+
+    @property
+    def description_edges(self) -> NDArray[np.int64]:
+        """Edges of the descriptions, int64[R + 1]."""
+        return np.concatenate(([0], self.description_ends))
+
     def id(self, record: int) -> str:
         """Return the id of a record of this block."""
         begin = int(self.id_ends[record - 1]) if record else 0

@@ -43,14 +43,14 @@ def words_array(codes: NDArray[Any], words: Sequence[str]) -> pa.Array:
 
 def text_array(
     values: NDArray[np.uint8],
-    edges: NDArray[np.int64],
+    edges: NDArray[np.int64] | NDArray[np.int32],
     stated: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
     """Return texts as strings; bytes that are not UTF-8 become escapes such as \\xff.
 
     Args:
         values: uint8[T], texts end to end.
-        edges: int64[N + 1], edges of the texts.
+        edges: int64[N + 1] or int32[N + 1], edges of the texts.
         stated: bool[N], False for null; by default no text is null.
     """
     nulls = (
@@ -58,8 +58,10 @@ def text_array(
         if stated is None or stated.all()
         else pa.py_buffer(np.packbits(stated, bitorder="little"))
     )
-    buffers = [nulls, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(values)]
+    buffers = [nulls, pa.py_buffer(edges.astype(np.int32, copy=False)), pa.py_buffer(values)]
     text = pa.Array.from_buffers(pa.string(), edges.size - 1, buffers)
+    if values[edges[0] : edges[-1]].max(initial=0) < 128:  # ASCII
+        return text
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
@@ -71,21 +73,19 @@ def text_array(
     return text
 
 
-def full_headers(
-    ids: NDArray[np.uint8],
-    id_edges: NDArray[np.int64],
-    descriptions: NDArray[np.uint8],
-    description_edges: NDArray[np.int64],
-) -> pa.Array:
-    """Return headers as strings: id, one blank, description. Without a description, only the id."""
-    blank = ids.size + descriptions.size
-    values = np.concatenate([ids, descriptions, np.frombuffer(b" ", dtype=np.uint8)])
-    described = np.diff(description_edges) > 0
+def full_headers(ids: NDArray[np.uint8], id_edges: NDArray[np.int64], rest: Text) -> pa.Array:
+    """Return headers as strings: id, one blank, description. Without a description, only the id.
+
+    rest: the descriptions
+    """
+    blank = ids.size + rest.values.size
+    values = np.concatenate([ids, rest.values, np.frombuffer(b" ", dtype=np.uint8)])
+    described = np.diff(rest.edges) > 0
     begin = np.full((id_edges.size - 1, 3), blank, dtype=np.int64)
-    begin[:, 0], begin[:, 2] = id_edges[:-1], ids.size + description_edges[:-1]
+    begin[:, 0], begin[:, 2] = id_edges[:-1], ids.size + rest.edges[:-1]
     end = begin.copy()
     end[:, 0], end[:, 1] = id_edges[1:], blank + described
-    end[:, 2] = ids.size + description_edges[1:]
+    end[:, 2] = ids.size + rest.edges[1:]
     parts = gather_runs(values, begin.ravel(), end.ravel(), pa.large_binary())
     letters, edges = bytes_and_edges(parts)
     return text_array(letters, edges[::3])
@@ -93,8 +93,7 @@ def full_headers(
 
 def _stated_texts(texts: Text) -> pa.Array:
     """Return texts as strings. Empty texts are null."""
-    gathered = gather_runs(texts.values, texts.begin, texts.end, pa.binary())
-    return text_array(*bytes_and_edges(gathered), stated=texts.begin < texts.end)
+    return text_array(texts.values, texts.edges, stated=texts.edges[:-1] < texts.edges[1:])
 
 
 def _booleans(values: NDArray[np.bool_]) -> pa.Array:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.header_arrays import HEADER_ARRAYS, text_array
 from pipeline.build.filters.complexity_kernel import low_complexity
 from pipeline.build.named_files.metadata.lookup import MetadataTable
-from pipeline.inputs.headers import parse_headers
+from pipeline.inputs.headers import HeaderColumns, parse_headers
 from pipeline.inputs.record_block import RecordBlock, block_of_texts
 from schemas.errors import BuildError
 from schemas.records import ColumnType
@@ -189,9 +189,12 @@ def _one_null(columns: Sequence[tuple[str, ColumnType]]) -> dict[str, Any]:
 
 def _metadata_rows(block: RecordBlock, table: MetadataTable) -> NDArray[np.int64]:
     """Return the row of --metadata that belongs to each record, int64[R]; -1 for none."""
-    ids, descriptions = _edges(block.id_ends), _edges(block.description_ends)
-    headers = parse_headers(block.ids, ids, block.descriptions, descriptions)
-    return table.find(text_array(block.ids, ids), HEADER_ARRAYS["accession"](headers))
+    ids = text_array(block.ids, block.id_edges)
+    return table.find(ids, HEADER_ARRAYS["accession"](_headers(block)))
+
+
+def _headers(block: RecordBlock) -> HeaderColumns:
+    return parse_headers(block.ids, block.id_edges, block.descriptions, block.description_edges)
 
 
 def _line(error: Exception) -> str:
@@ -202,11 +205,9 @@ def _columns(block: RecordBlock, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the columns that an expression uses, as polars series."""
     import polars as pl
 
-    ids = _edges(block.id_ends)
-    descriptions = _edges(block.description_ends)
     columns: dict[str, Any] = {}
     if not HEADER_ARRAYS.keys().isdisjoint(names):
-        headers = parse_headers(block.ids, ids, block.descriptions, descriptions)
+        headers = _headers(block)
     for name in names:
         if name in HEADER_ARRAYS:
             column = pl.Series(HEADER_ARRAYS[name](headers))
@@ -214,14 +215,10 @@ def _columns(block: RecordBlock, names: tuple[str, ...]) -> dict[str, Any]:
         elif name in _COMPUTED:
             columns[name] = pl.Series(_COMPUTED[name](block))
         elif name == "id":
-            columns[name] = pl.Series(text_array(block.ids, ids))
+            columns[name] = pl.Series(text_array(block.ids, block.id_edges))
         else:
-            columns[name] = pl.Series(text_array(block.descriptions, descriptions))
+            columns[name] = pl.Series(text_array(block.descriptions, block.description_edges))
     return columns
-
-
-def _edges(ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate(([0], ends))
 
 
 def _fraction(block: RecordBlock, count: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -34,7 +34,7 @@ from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecord
 from pipeline.build.spill.spill_kernel import unpack
 from pipeline.build.task_results import LinkResult
 from pipeline.build.tasks import OnBytes
-from pipeline.inputs.headers import parse_headers
+from pipeline.inputs.headers import unpack_headers
 
 _EXAMPLES: Final = 3
 """Number of ids to report if no record is in the table."""
@@ -102,11 +102,11 @@ def _look_up(run: RecordRun, table: ClusterTable, longest: int) -> _LookedUp:
     clusters = table.find(_keys(ids, edges[:-1], edges[1:]))
     missing = np.flatnonzero(clusters == 0)
     if missing.size:
-        ids, edges = bytes_and_edges(take_bytes(run.rows.id, missing))
-        nothing = np.empty(0, dtype=np.uint8), np.zeros(missing.size + 1, dtype=np.int64)
-        accession = parse_headers(ids, edges, *nothing).accession
-        found = table.find(_keys(accession.values, accession.begin, accession.end))
-        clusters[missing] = np.where(accession.begin < accession.end, found, 0)
+        ids, stated = (take_bytes(column, missing) for column in (run.rows.id, run.rows.stated))
+        accession = unpack_headers(*bytes_and_edges(ids), *bytes_and_edges(stated)).accession
+        edges = accession.edges.astype(np.int64)
+        found = table.find(_keys(accession.values, edges[:-1], edges[1:]))
+        clusters[missing] = np.where(edges[:-1] < edges[1:], found, 0)
     kept = np.flatnonzero(run.rows.status == KEPT)
     return _LookedUp(clusters, kept, _first_pieces(run, longest)[kept])
 

@@ -34,6 +34,7 @@ from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.inputs.composition.block_tokens import refuse_other_tokens
 from pipeline.inputs.error_location import first_unknown
 from pipeline.inputs.formats.registry import FORMATS
+from pipeline.inputs.headers import pack_headers
 from pipeline.inputs.record_block import Blocks, RecordBlock
 from pipeline.inputs.source import InputRange
 from schemas.errors import InputError
@@ -160,7 +161,7 @@ def _write(
         [
             number_array(first + order),
             _gathered(block.ids, block.id_ends, order),
-            _gathered(block.descriptions, block.description_ends, order),
+            _stated(block, order, task.options),
             number_array(block.offset[order]),
             number_array(block.unknown[order]),
             pa.Array.from_buffers(pa.binary(16), len(block), [None, pa.py_buffer(hashes[order])]),
@@ -207,6 +208,20 @@ def _gathered(
 ) -> pa.Array:
     """Return the texts at the indices `order`, int64[N], as a large_binary array."""
     return gather_runs(values, _begins(ends)[order], ends[order], pa.large_binary())
+
+
+def _stated(block: RecordBlock, order: NDArray[np.int64], options: DatasetOptions) -> pa.Array:
+    """Return the packed values that headers state, at the indices `order`, int64[N]."""
+    packed, edges = pack_headers(
+        block.ids,
+        block.id_edges,
+        block.descriptions,
+        block.description_edges,
+        order,
+        keep_descriptions=options.keep_header,
+    )
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(packed)]
+    return pa.Array.from_buffers(pa.large_binary(), order.size, buffers)
 
 
 def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:

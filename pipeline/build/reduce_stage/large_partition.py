@@ -4,7 +4,7 @@ Such a partition is read twice from the spills (the map tasks' files), in runs. 
 consecutive records that fit into memory.
 
 1. First pass: for each run, find the sequences that no earlier run had. Keep the residues of these
-   sequences. Also keep a row for each kept record, without id and description.
+   sequences. Also keep a row for each kept record, without the columns of texts.
 2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each
    record's first sequence in the record's row.
 3. Second pass: for each run, mark each duplicate, and name the record that the duplicate repeats.
@@ -99,8 +99,8 @@ def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
 
 
 class LargePartition(Partition):
-    """A partition of many runs. `rows` holds only kept records, without ids and descriptions. These
-    texts stay in the spills."""
+    """A partition of many runs. `rows` holds only kept records, without ids and packed headers,
+    which stay in the spills."""
 
     def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
         """Do the first pass.
@@ -226,11 +226,11 @@ class LargePartition(Partition):
 
 
 def _without_ids(rows: RecordRows, chosen: NDArray[np.int64]) -> RecordRows:
-    """Return the rows at `chosen`, int64[M], with empty ids and descriptions, because all
-    ids together may take gigabytes."""
+    """Return the rows at `chosen`, int64[M], with empty ids and packed headers, because
+    all ids together may take gigabytes."""
     columns: dict[str, Any] = {name: getattr(rows, name)[chosen] for name in _COLUMNS}
     empty = _empty_texts(chosen.size)
-    return RecordRows(id=empty, description=empty, **columns)
+    return RecordRows(id=empty, stated=empty, **columns)
 
 
 def _empty_texts(count: int) -> pa.Array:

@@ -13,7 +13,7 @@ from pipeline.build.arrays.arrow_arrays import take_bytes
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.reduce_stage.write_shards import WrittenSplit
 
-TEXTS: Final = ("id", "description")
+TEXTS: Final = ("id", "stated")
 """Fields of RecordRows that hold texts."""
 
 
@@ -23,7 +23,7 @@ class RecordRows:
 
     ordinal, offset, residues, unknown: int64[N]
     id:           large_binary[N]
-    description:  large_binary[N], rest of each header, after the id
+    stated:       large_binary[N], packed values that each header states (see `pack_headers`)
     source:       int32[N], index into the inputs
     hash:         HASH[N]
     status:       int8[N], index into `Status`
@@ -36,7 +36,7 @@ class RecordRows:
 
     ordinal: NDArray[np.int64]
     id: pa.Array
-    description: pa.Array
+    stated: pa.Array
     source: NDArray[np.int32]
     offset: NDArray[np.int64]
     residues: NDArray[np.int64]
@@ -113,6 +113,8 @@ class RecordRows:
 
     def sorted_by_ordinal(self) -> RecordRows:
         """Return the rows sorted by ordinal."""
+        if (self.ordinal[:-1] < self.ordinal[1:]).all():
+            return self
         return self.take(np.argsort(self.ordinal))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, number_array
 from pipeline.build.arrays.header_arrays import (
@@ -15,19 +14,13 @@ from pipeline.build.arrays.header_arrays import (
 )
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.reduce_stage.record_rows import RecordRows
-from pipeline.inputs.headers import parse_headers
+from pipeline.inputs.headers import HeaderColumns, unpack_headers
 from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
 
-def header_table(
-    ids: NDArray[np.uint8],
-    id_edges: NDArray[np.int64],
-    descriptions: NDArray[np.uint8],
-    description_edges: NDArray[np.int64],
-) -> pa.Table:
-    """Return the columns of records/ that headers state; see `parse_headers` for the arguments."""
-    headers = parse_headers(ids, id_edges, descriptions, description_edges)
+def header_table(headers: HeaderColumns) -> pa.Table:
+    """Return the columns of records/ that headers state."""
     schema = records_schema()
     return pa.table(
         [array(headers) for array in HEADER_ARRAYS.values()],
@@ -44,7 +37,8 @@ def record_table(
         names: names of the inputs, in the order of source indices.
         keep_header: True to add the column of full headers.
     """
-    ids, descriptions = bytes_and_edges(rows.id), bytes_and_edges(rows.description)
+    ids = bytes_and_edges(rows.id)
+    headers = unpack_headers(*ids, *bytes_and_edges(rows.stated))
     return pa.table(
         [
             number_array(rows.ordinal),
@@ -64,8 +58,8 @@ def record_table(
             words_array(rows.status, tuple(Status)),
             number_array(rows.duplicate_of, valid=rows.duplicate_of >= 0),
             number_array(rows.cluster, valid=rows.cluster != 0),
-            *header_table(*ids, *descriptions).columns,
-            *([full_headers(*ids, *descriptions)] if keep_header else []),
+            *header_table(headers).columns,
+            *([full_headers(*ids, headers.description)] if keep_header else []),
         ],
         schema=records_schema(keep_header=keep_header),
     )

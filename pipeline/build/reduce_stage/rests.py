@@ -37,7 +37,7 @@ REST_SCHEMA: Final = pa.schema(
         ("tokens", pa.large_binary()),
         # The record's row in records/. The task that packs the first sequence writes this row.
         ("id", pa.large_binary()),
-        ("description", pa.large_binary()),
+        ("stated", pa.large_binary()),
         ("source", pa.int32()),
         ("offset", pa.int64()),
         ("residues", pa.int64()),
@@ -91,7 +91,7 @@ def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences
     rows = RecordRows(
         ordinal=sequences.ordinal,
         id=one_chunk(table.column("id")),
-        description=one_chunk(table.column("description")),
+        stated=one_chunk(table.column("stated")),
         source=number_column(table, "source", np.int32),
         offset=number_column(table, "offset", np.int64),
         residues=number_column(table, "residues", np.int64),
@@ -122,7 +122,7 @@ def _rest_table(part: LeftOver, rows: RecordRows, tokens: NDArray[np.uint8]) -> 
         number_array(sequences.start),
         gather_runs(tokens, begin, end, pa.large_binary()),
         rows.id,
-        rows.description,
+        rows.stated,
         number_array(rows.source),
         number_array(rows.offset),
         number_array(rows.residues),

@@ -152,7 +152,7 @@ class SpilledRecords:
                 np.int64,
             ),
             id=one_chunk(table.column("id")),
-            description=one_chunk(table.column("description")),
+            stated=one_chunk(table.column("stated")),
             source=_joined(
                 [np.full(batch.num_rows, spill.source, dtype=np.int32) for spill, batch in spills],
                 np.int32,

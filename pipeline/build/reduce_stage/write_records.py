@@ -23,7 +23,7 @@ from schemas.records import NO_COLUMNS, records_schema
 _ROW_GROUP = 1 << 17
 """Maximum number of rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
-"""A row group ends once its ids and descriptions reach this many bytes. This bounds memory."""
+"""A row group ends once its ids and packed headers reach this many bytes. This bounds memory."""
 _DICTIONARIES = ("source", "split", "shard", "status", "organism", "pe", "database")
 _NUMBERS = (
     *("ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"),

@@ -57,7 +57,7 @@ SPILL_SCHEMA = pa.schema(
     [
         ("number", pa.int64()),  # index of the record within its task
         ("id", pa.large_binary()),
-        ("description", pa.large_binary()),
+        ("stated", pa.large_binary()),  # values that the header states: see pack_headers
         ("offset", pa.int64()),
         ("unknown", pa.int64()),
         ("hash", pa.binary(16)),

@@ -2,6 +2,10 @@
 
 A header is an id (its first word) and a description (the rest). docs/reference/format.md lists the
 families of headers and the values that are read. A header outside these families yields no values.
+
+Map tasks parse headers and pack the values (`pack_headers`). Packed headers take about half the
+bytes of the headers, and are cheap to move. The reduce stage unpacks them into columns
+(`unpack_headers`).
 """
 
 from __future__ import annotations
@@ -12,22 +16,22 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.inputs.headers.header_kernel import parse
+from pipeline.inputs.headers.header_kernel import MOST_BYTES, pack
+from pipeline.inputs.headers.unpack_kernel import unpack
 
-_TEXTS: Final = ("accession", "name", "organism", "gene")
+_TEXTS: Final = ("accession", "name", "organism", "gene", "description")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
-    """N texts, each a slice of `values`. An empty slice means that the header states no value.
+    """N texts. An empty text means that the header states no value.
 
-    values: uint8[T], UTF-8 in most cases; ids and descriptions may hold other bytes
-    begin, end: int64[N], index of each text's first byte, and the index after its last byte
+    values: uint8[T], texts end to end, UTF-8 in most cases; headers may hold other bytes
+    edges:  int32[N + 1], edges of the texts; text i is values[edges[i]:edges[i + 1]]
     """
 
     values: NDArray[np.uint8]
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
+    edges: NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +42,7 @@ class HeaderColumns:
     name:         entry name, such as HBA_HUMAN
     organism:     scientific name of the organism
     gene:         gene name
+    description:  the whole description, if `pack_headers` kept it
     taxid:        int32[N], NCBI taxonomy id; -1 if not stated
     pe:           int8[N], UniProt's level of protein existence, 1 to 5; -1 if not stated
     fragment:     bool[N], True if the header marks the record as a fragment
@@ -49,6 +54,7 @@ class HeaderColumns:
     name: Text
     organism: Text
     gene: Text
+    description: Text
     taxid: NDArray[np.int32]
     pe: NDArray[np.int8]
     fragment: NDArray[np.bool_]
@@ -62,7 +68,7 @@ def parse_headers(
     descriptions: NDArray[np.uint8],
     description_edges: NDArray[np.int64],
 ) -> HeaderColumns:
-    """Parse N headers. This takes about 0.3 µs per header.
+    """Parse N headers, without keeping their descriptions.
 
     Args:
         ids: uint8[…], ids end to end; id i is ids[id_edges[i]:id_edges[i + 1]].
@@ -70,32 +76,81 @@ def parse_headers(
         descriptions: uint8[…], descriptions end to end.
         description_edges: int64[N + 1], edges of the descriptions.
     """
+    packed = pack_headers(
+        ids, id_edges, descriptions, description_edges, np.arange(id_edges.size - 1)
+    )
+    return unpack_headers(ids, id_edges, *packed)
+
+
+def pack_headers(
+    ids: NDArray[np.uint8],
+    id_edges: NDArray[np.int64],
+    descriptions: NDArray[np.uint8],
+    description_edges: NDArray[np.int64],
+    order: NDArray[np.int64],
+    *,
+    keep_descriptions: bool = False,
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Parse headers, and pack the values that they state. This takes about 0.1 µs per header.
+
+    Args:
+        order: int64[M], indices of the headers to pack. See `parse_headers` for the other arrays.
+        keep_descriptions: whether to pack the whole descriptions, too.
+    Returns:
+        uint8[P], packed headers end to end; int64[M + 1], their edges. A header that states no
+        value takes no bytes. packed_header.pxd describes the bytes.
+    """
+    texts = descriptions.size * (2 if keep_descriptions else 1)
+    packed = np.empty(order.size * MOST_BYTES + texts, dtype=np.uint8)
+    edges = np.empty(order.size + 1, dtype=np.int64)
+    pack(
+        ids, id_edges, descriptions, description_edges, order, keep_descriptions, packed, edges
+    )
+    return packed[: edges[-1]], edges
+
+
+def unpack_headers(
+    ids: NDArray[np.uint8],
+    id_edges: NDArray[np.int64],
+    packed: NDArray[np.uint8],
+    packed_edges: NDArray[np.int64],
+) -> HeaderColumns:
+    """Unpack N headers that `pack_headers` packed.
+
+    Args:
+        ids: uint8[…], ids of the headers, end to end.
+        id_edges: int64[N + 1], edges of the ids.
+        packed: uint8[P], packed headers end to end.
+        packed_edges: int64[N + 1], edges of the packed headers.
+    """
     count = id_edges.size - 1
-    spans = np.empty((len(_TEXTS), 2, count), dtype=np.int64)
+    in_ids, in_packed = int(id_edges[-1]), int(packed_edges[-1])
+    most = (in_ids, in_ids + in_packed, in_packed, in_packed, in_packed)
+    values = [np.empty(max(1, size), dtype=np.uint8) for size in most]
+    edges = np.empty((len(_TEXTS), count + 1), dtype=np.int32)
     taxid, cluster_size = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
     pe, database = np.empty(count, dtype=np.int8), np.empty(count, dtype=np.int8)
     fragment = np.empty(count, dtype=np.bool_)
-    parse(
+    whole = unpack(
         ids,
         id_edges,
-        descriptions,
-        description_edges,
-        spans,
+        packed,
+        packed_edges,
+        *values,
+        edges,
         taxid,
         pe,
         fragment.view(np.uint8),
         cluster_size,
         database,
     )
-    values = np.concatenate([ids, descriptions])
-    accession, name, organism, gene = (
-        Text(values=values, begin=spans[i, 0], end=spans[i, 1]) for i in range(len(_TEXTS))
-    )
+    assert whole, "a packed header is malformed"
+    texts = {
+        name: Text(values=values[i][: edges[i, -1]], edges=edges[i])
+        for i, name in enumerate(_TEXTS)
+    }
     return HeaderColumns(
-        accession=accession,
-        name=name,
-        organism=organism,
-        gene=gene,
+        **texts,
         taxid=taxid,
         pe=pe,
         fragment=fragment,

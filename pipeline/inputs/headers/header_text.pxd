@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Inline functions on bytes of text, for header_kernel.pyx."""
+"""Inline functions on bytes of text, for the kernels of headers."""
 
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp
 
 ctypedef const unsigned char* text_t
 
@@ -59,8 +59,18 @@ cdef inline bint versioned(text_t t, Py_ssize_t at, Py_ssize_t end) noexcept nog
     return at == end or (t[at] == c'.' and at + 1 < end and digits(t, at + 1, end) == end)
 
 
+cdef inline Py_ssize_t index_of(
+    text_t t, Py_ssize_t begin, Py_ssize_t end, unsigned char c
+) noexcept nogil:
+    """Return the index of the first `c` in t[begin:end], or `end`. This is fast for long texts."""
+    cdef const void* found = NULL
+    if begin < end:
+        found = memchr(t + begin, c, end - begin)
+    return end if found == NULL else <text_t>found - t
+
+
 cdef inline Py_ssize_t bar(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    """Return the index of the first `|` in t[begin:end], or `end`."""
+    """Return the index of the first `|` in t[begin:end], or `end`. This is fast for short texts."""
     while begin < end and t[begin] != c'|':
         begin += 1
     return begin

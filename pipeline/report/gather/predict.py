@@ -29,6 +29,7 @@ from pipeline.build.reduce_stage.sequences import (
 from pipeline.build.reduce_stage.write_records import records_writer
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import RESTS_TOGETHER
+from pipeline.inputs.headers import parse_headers
 from pipeline.report.gather.assemble import PackedSplit
 from pipeline.report.gather.read_sequences import ReadRecords
 from schemas.shard import SPLITS
@@ -151,7 +152,7 @@ def _header_bytes(headers: Sequence[tuple[bytes, bytes]]) -> int:
         )
         for texts in zip(*headers, strict=True)
     )
-    table = header_table(*ids, *descriptions).append_column("id", text_array(*ids))
+    table = header_table(parse_headers(*ids, *descriptions)).append_column("id", text_array(*ids))
     sizes = []
     for rows in (table.slice(0, 0), table):
         written = pa.BufferOutputStream()

@@ -174,7 +174,7 @@ def _first_headers(block: RecordBlock) -> list[tuple[bytes, bytes]]:
     """Return id and description of the first records of a block."""
     edges = (
         zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-        for ends in (np.append(0, block.id_ends), np.append(0, block.description_ends))
+        for ends in (block.id_edges, block.description_edges)
     )
     return _sample(
         (block.ids[a:b].tobytes(), block.descriptions[c:d].tobytes())

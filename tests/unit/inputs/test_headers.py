@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ def parsed(headers: Sequence[tuple[bytes, bytes]]) -> list[Stated]:
     columns = parse_headers(*joined(ids), *joined(descriptions))
 
     def words(text: Text) -> list[bytes | None]:
-        spans = zip(text.begin.tolist(), text.end.tolist(), strict=True)
-        return [bytes(text.values[a:b]) or None for a, b in spans]
+        edges = text.edges.tolist()
+        return [bytes(text.values[a:b]) or None for a, b in pairwise(edges)]
 
     def numbers(values: Any) -> list[int | None]:
         return [None if value < 0 else value for value in values.tolist()]
