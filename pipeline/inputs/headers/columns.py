@@ -103,9 +103,7 @@ def pack_headers(
     texts = descriptions.size * (2 if keep_descriptions else 1)
     packed = np.empty(order.size * MOST_BYTES + texts, dtype=np.uint8)
     edges = np.empty(order.size + 1, dtype=np.int64)
-    pack(
-        ids, id_edges, descriptions, description_edges, order, keep_descriptions, packed, edges
-    )
+    pack(ids, id_edges, descriptions, description_edges, order, keep_descriptions, packed, edges)
     return packed[: edges[-1]], edges
 
 
@@ -136,7 +134,7 @@ def unpack_headers(
         id_edges,
         packed,
         packed_edges,
-        *values,
+        values,
         edges,
         taxid,
         pe,

@@ -1,5 +1,7 @@
 """See unpack_kernel.pyx."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,11 +10,7 @@ def unpack(
     id_edges: NDArray[np.int64],
     packed: NDArray[np.uint8],
     packed_edges: NDArray[np.int64],
-    accession: NDArray[np.uint8],
-    name: NDArray[np.uint8],
-    organism: NDArray[np.uint8],
-    gene: NDArray[np.uint8],
-    description: NDArray[np.uint8],
+    values: Sequence[NDArray[np.uint8]],
     edges: NDArray[np.int32],
     taxid: NDArray[np.int32],
     pe: NDArray[np.int8],
@@ -29,10 +27,10 @@ def unpack(
         id_edges: int64[N + 1], edges of the ids.
         packed: uint8[P], packed headers end to end.
         packed_edges: int64[N + 1], edges of the packed headers.
-        accession: at least uint8[max(1, I)], output.
-        name: at least uint8[max(1, I + P)], output.
-        organism, gene, description: at least uint8[max(1, P)], outputs.
-        edges: int32[5, N + 1], output: edges of these texts, in the order of the arguments.
+        values: outputs: accessions, at least uint8[max(1, I)]; names, at least
+            uint8[max(1, I + P)]; organisms, genes and descriptions, each at least
+            uint8[max(1, P)].
+        edges: int32[5, N + 1], output: edges of these texts, in the same order.
         taxid, cluster_size: int32[N], output; -1 if the header does not state the value.
         pe: int8[N], output, level of protein existence, 1 to 5; -1 if not stated.
         fragment: uint8[N], output, 1 if the header marks the record as a fragment, else 0.

@@ -51,11 +51,7 @@ def unpack(
     const long long[::1] id_edges,
     const unsigned char[::1] packed,
     const long long[::1] packed_edges,
-    unsigned char[::1] accession,
-    unsigned char[::1] name,
-    unsigned char[::1] organism,
-    unsigned char[::1] gene,
-    unsigned char[::1] description,
+    values,
     int[:, ::1] edges,
     int[::1] taxid,
     signed char[::1] pe,
@@ -66,14 +62,13 @@ def unpack(
     cdef Py_ssize_t count = id_edges.shape[0] - 1, i, k
     cdef text_t t = &ids[0] if ids.shape[0] else NULL
     cdef text_t p = &packed[0] if packed.shape[0] else NULL
+    cdef unsigned char[::1] column
     cdef Column columns[_TEXTS]
     cdef unsigned char first
     cdef Reader r
-    columns[ACCESSION] = Column(&accession[0], 0)
-    columns[NAME] = Column(&name[0], 0)
-    columns[ORGANISM] = Column(&organism[0], 0)
-    columns[GENE] = Column(&gene[0], 0)
-    columns[_DESCRIPTION] = Column(&description[0], 0)
+    for k in range(_TEXTS):
+        column = values[k]
+        columns[k] = Column(&column[0], 0)
     r.whole = True
     with nogil:
         for k in range(_TEXTS):

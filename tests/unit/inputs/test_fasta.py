@@ -124,6 +124,23 @@ TRICKY = (
 )
 
 
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_headers_of_any_length_end_at_their_line_end(line_end: bytes) -> None:
+    headers = [b"d" * size for size in (0, 1, *range(500, 530), 1023, 1024, 1025)]
+    text = b"".join(b">a " + header + b" \t" + line_end + b"MK" + line_end for header in headers)
+    (block,) = FastaParser(ESM2).read(io.BytesIO(text), begin=0, end=None)
+    assert bytes(block.descriptions) == b"".join(headers)
+    assert block.description_ends.tolist() == np.cumsum([*map(len, headers)]).tolist()
+    assert block.ends.tolist() == list(range(2, 2 * len(headers) + 1, 2))
+
+
+@pytest.mark.parametrize("size", [0, 511, 512, 1024])
+def test_a_nul_in_a_header_is_found_at_its_byte(size: int) -> None:
+    with pytest.raises(FastaSyntaxError) as raised:
+        parse(b">a " + size * b"d" + b"\0d\r\nMK\n")
+    assert raised.value.offset == 3 + size
+
+
 def test_chunks_and_ranges_cut_at_every_byte_find_every_record_once() -> None:
     whole = parse(TRICKY)
     assert [row[0] for row in whole] == ["a", "b", "c", "d", "é", "e", ">f", "g"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.inputs.fasta.headers import divided
-from pipeline.inputs.headers import Text, parse_headers
+from pipeline.inputs.headers import HeaderColumns, Text, parse_headers
 from schemas.records import DATABASES
 from tests.helpers.data.real_corpora import corpus_text
 from tests.helpers.data.slow_headers import Stated, stated
@@ -20,11 +20,11 @@ from tests.helpers.data.slow_headers import Stated, stated
 def parsed(headers: Sequence[tuple[bytes, bytes]]) -> list[Stated]:
     """Return what the compiled parser finds in pairs of an id and a description."""
     ids, descriptions = ([pair[i] for pair in headers] for i in (0, 1))
-    columns = parse_headers(*joined(ids), *joined(descriptions))
+    return rows_of(parse_headers(*joined(ids), *joined(descriptions)))
 
-    def words(text: Text) -> list[bytes | None]:
-        edges = text.edges.tolist()
-        return [bytes(text.values[a:b]) or None for a, b in pairwise(edges)]
+
+def rows_of(columns: HeaderColumns) -> list[Stated]:
+    """Return the values of each header."""
 
     def numbers(values: Any) -> list[int | None]:
         return [None if value < 0 else value for value in values.tolist()]
@@ -43,6 +43,10 @@ def parsed(headers: Sequence[tuple[bytes, bytes]]) -> list[Stated]:
         strict=True,
     )
     return [Stated(*row) for row in rows]
+
+
+def words(text: Text) -> list[bytes | None]:
+    return [bytes(text.values[a:b]) or None for a, b in pairwise(text.edges.tolist())]
 
 
 def joined(texts: Sequence[bytes]) -> tuple[Any, Any]:
@@ -81,6 +85,14 @@ EXAMPLES = {
     ),
     "protein_1 some words OS=not read": Stated(),
     "gi|12|": Stated(),
+    "sp|": Stated(database="Swiss-Prot"),
+    "sp|A|B OS=a PE=6 OX=2147483648 GN= PE=": Stated(b"A", b"B", b"a", database="Swiss-Prot"),
+    "UniRef50_A n=2147483647 TaxID=0 RepID=": Stated(
+        accession=b"A", taxid=0, cluster_size=2147483647, database="UniRef50"
+    ),
+    f"sp|{'A' * 200}|B x OS={'long ' * 4000}end GN={'g' * 128}": Stated(
+        b"A" * 200, b"B", b"long " * 4000 + b"end", b"g" * 128, database="Swiss-Prot"
+    ),
     "": Stated(),
 }
 
