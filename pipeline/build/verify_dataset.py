@@ -1,7 +1,7 @@
 """`thdpack verify`: compare a dataset with its manifest.
 
-With --deep, records/ is also compared with the buckets. The deep check takes about 70 bytes of
-memory per record: 4 GB for 60 M records. Most of it is a work file in the folder for temporary
+With --deep, records/ is also compared with the buckets. The deep check takes about 80 bytes of
+memory per record: 5 GB for 60 M records. Most of it is a work file in the folder for temporary
 files, which need not stay in memory.
 """
 

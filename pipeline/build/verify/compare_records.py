@@ -8,11 +8,13 @@
    sequence of each kept record was found exactly once.
 4. Join the pieces of each record that `--long split` cut, and check the joined record
    (`long_records.py`).
-5. Check `--dedup cropped` by the hash of each record's first piece. Cropping keeps only this piece.
+5. Compare the first pieces of records: `--dedup cropped` keeps each of them once, because cropping
+   keeps no other piece. With `--clusters`, records with equal first pieces are in one cluster.
 
 Tasks of several processes do steps 1 and 2. The work file takes 64 bytes for each record, and the
-last steps take about 10 more; `--dedup cropped` adds 24. Under `--long split`, the work files hold
-the residues of long records, too. Memory that a work file takes is returned when it is scarce.
+last steps take about 10 more; `--dedup cropped` and `--clusters` add 24. Under `--long split`, the
+work files hold the residues of long records, too. Memory that a work file takes is returned when it
+is scarce.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from schemas.text.phrases import plural
 
 _BLOCK: Final = 1 << 20
 """Number of records whose duplicates are checked at once."""
+_NONE: Final = np.empty(0, dtype=np.int64)
 
 
 def compare_records(
@@ -122,10 +125,13 @@ def _contradictions(
         what = "kept although an earlier record has the same hash"
         findings.add(what, repeated(job.rows["hash"], kept))
     findings.merge([result.findings for result in shards])
-    findings.add(NOT_SEEN, np.flatnonzero(kept & (job.rows["seen"] == 0)))
+    seen = kept & (job.rows["seen"] != 0)
+    findings.add(NOT_SEEN, np.flatnonzero(kept & ~seen))
     if job.dedup_cropped:
         what = "kept although an earlier record is the same after cropping"
-        findings.add(what, repeated(job.first_pieces, kept))
+        findings.add(what, repeated(job.first_pieces, seen))
+    if job.clusters:
+        _check_clusters(job, seen, findings)
     if job.split_long:
         LongRecords(job).check(job, [result.pieces for result in shards], findings)
     outside = [line for result in shards for line in result.outside]
@@ -157,20 +163,44 @@ def _check_duplicates(job: DeepJob, findings: Findings) -> None:
         )
 
 
+def _check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) -> None:
+    """Check that records with equal first pieces are in one cluster, and so in one split.
+
+    Args:
+        seen: bool[N], mask of the kept records whose first piece was seen.
+    """
+    one, other = equal_pairs(job.first_pieces, seen)
+    cluster = job.rows["cluster"]
+    findings.add(
+        "in another cluster than a record with the same first piece",
+        other[cluster[one] != cluster[other]],
+    )
+
+
 def repeated(hashes: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the indices of the hashes that an earlier hash equals, int64[K].
+
+    `equal_pairs` explains the arguments.
+    """
+    return np.sort(equal_pairs(hashes, among)[1])
+
+
+def equal_pairs(
+    hashes: NDArray[Any], among: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the index of each hash that an earlier hash equals, and of the last such hash.
 
     Args:
         hashes: HASH_HALVES[N].
         among: bool[N], mask of the hashes to compare.
+    Returns:
+        int64[K], indices of the earlier hashes; int64[K], indices of the later hashes.
     """
     low = hashes["low"][among]
     low.sort()
     twice = low[1:][low[1:] == low[:-1]]
-    if not twice.size:
-        return np.empty(0, dtype=np.int64)
-    suspects = np.flatnonzero(among & np.isin(hashes["low"], twice))
+    suspects = np.flatnonzero(among & np.isin(hashes["low"], twice)) if twice.size else _NONE
     found = hashes[suspects]
-    order = np.lexsort((suspects, found["high"], found["low"]))
-    again = same_hash(found[order[1:]], found[order[:-1]])
-    return np.sort(suspects[order[1:][again]])
+    suspects = suspects[order := np.lexsort((suspects, found["high"], found["low"]))]
+    equal = same_hash(found[order[1:]], found[order[:-1]])
+    return suspects[:-1][equal], suspects[1:][equal]

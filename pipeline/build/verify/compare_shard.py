@@ -128,7 +128,7 @@ class _Comparison:
             ordinal[wrong & (cluster == 0)],
         )
         add("not in the split that its cluster decides", ordinal[wrong & (cluster != 0)])
-        if self._job.dedup_cropped:
+        if self._job.compares_first_pieces:
             self._job.first_pieces[ordinal] = hashes
 
     def _check_residues(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:

@@ -25,6 +25,7 @@ class DeepJob:
     longest_piece: maximum number of residues in a sequence
     split_long: True if long records are cut into pieces (--long split)
     dedup_cropped: True if cropped records are compared (--dedup cropped)
+    clusters: True if clusters decide splits (--clusters)
     schema: schema of records/
     """
 
@@ -35,6 +36,7 @@ class DeepJob:
     longest_piece: int
     split_long: bool
     dedup_cropped: bool
+    clusters: bool
     splits: SplitFractions
     schema: pa.Schema
 
@@ -53,11 +55,12 @@ class DeepJob:
             longest_piece=manifest.longest_piece,
             split_long=manifest.options["long"] == "split",
             dedup_cropped=manifest.options["dedup"] == "cropped",
+            clusters=any(entry.option == "clusters" for entry in manifest.named_files),
             splits=SplitFractions.parse(str(manifest.options["split"])),
             schema=manifest.records_schema,
         )
         reserve(work / "rows", job.records * ROW.itemsize)
-        if job.dedup_cropped:
+        if job.compares_first_pieces:
             reserve(work / "first-pieces", job.records * HASH_HALVES.itemsize)
         return job
 
@@ -67,7 +70,12 @@ class DeepJob:
         return mapped(self.work / "rows", ROW)[: self.records]
 
     @property
+    def compares_first_pieces(self) -> bool:
+        """Return whether the first pieces of different records are compared."""
+        return self.dedup_cropped or self.clusters
+
+    @property
     def first_pieces(self) -> NDArray[Any]:
         """HASH_HALVES[records], hash of each kept record's first piece. Only with
-        `dedup_cropped`."""
+        `compares_first_pieces`."""
         return mapped(self.work / "first-pieces", HASH_HALVES)[: self.records]

@@ -101,6 +101,9 @@ def _copy_rows(task: RowsTask, content: pa.Buffer, result: RowsResult) -> None:
         rows = _rows_of(table)
         put_rows(all_rows, ordinal, rows)
         _check_rows(ordinal, rows, result.findings)
+        if not task.job.clusters:
+            what = "has a cluster although the dataset was built without --clusters"
+            result.findings.add(what, ordinal[rows["cluster"] != 0])
         known = rows["status"][rows["status"] >= 0]
         result.statuses += np.bincount(known, minlength=result.statuses.size)
         result.sources.update(_count_words(one_chunk(table.column("source"))))

@@ -1,6 +1,6 @@
 """Facts of all records in one work file, which processes share by mapping the file into memory.
 
-A row takes 64 bytes, so that checking a sequence reads one row, which is at most two cache lines.
+A row takes 64 bytes, so that checking a sequence reads one row, which is one cache line.
 The operating system may write pages of the file to disk when memory is scarce.
 """
 

@@ -25,10 +25,11 @@ def corpus() -> bytes:
     return fasta(
         [
             *(("copy", begin[:30]) for _ in range(3)),
+            *((f"twin{i}", begin + residues(20)) for i in range(2)),
             *made_records(60, longest=2 * MOST),
             *((f"same{i}", residues(40)) for i in range(12)),
-            *((f"full{i}", residues(MOST)) for i in range(4)),
-            *((f"long{i}", residues(3 * MOST + 5)) for i in range(6)),
+            *((f"full{i}", residues(MOST)) for i in range(12)),
+            *((f"long{i}", residues(3 * MOST + 5)) for i in range(12)),
             *((f"unknown{i}", "J" + residues(MOST + 5)) for i in range(2)),
         ]
     )
@@ -36,15 +37,22 @@ def corpus() -> bytes:
 
 @pytest.fixture(scope="module", name="built")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return a function that builds a dataset with options, once."""
+    """Return a function that builds a dataset with options, once.
+
+    The file clusters.tsv has a cluster of three records, and the first of two records with equal
+    first pieces.
+    """
     folder = tmp_path_factory.mktemp("deep")
     (folder / "x.fasta").write_bytes(corpus())
+    rows = [("same0", "same0"), ("same0", "same1"), ("same0", "copy"), ("twin0", "twin0")]
+    (folder / "clusters.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in rows))
     shape = ("--capacity", "256", "--max-seq-len", str(MOST + 2))
 
     def build(*options: str) -> Path:
         out = folder / ("_".join(options) or "plain")
         if not out.exists():
-            preprocess(folder / "x.fasta", out, *shape, "--split", SPLIT_OPTION, *options)
+            words = [str(folder / word) if word.endswith(".tsv") else word for word in options]
+            preprocess(folder / "x.fasta", out, *shape, "--split", SPLIT_OPTION, *words)
         return out
 
     return build

@@ -18,7 +18,9 @@ from tests.helpers.data.damage import (
 )
 
 
-@pytest.mark.parametrize("options", [(), ("--long", "split"), ("--dedup", "cropped")])
+@pytest.mark.parametrize(
+    "options", [(), ("--long", "split"), ("--dedup", "cropped"), ("--clusters", "clusters.tsv")]
+)
 @pytest.mark.parametrize("more", [(), ("--length-multiple", "8", "--compression", "zstd")])
 def test_a_dataset_without_damage_passes(
     built: Callable[..., Path], options: tuple[str, ...], more: tuple[str, ...]
