@@ -15,6 +15,7 @@ KERNELS = (
     "pipeline.inputs.headers.header_kernel",
     "pipeline.inputs.headers.unpack_kernel",
     "pipeline.build.arrays.hash_kernel",
+    "pipeline.build.exclusion.containment_kernel",
     "pipeline.build.filters.complexity_kernel",
     "pipeline.build.named_files.clusters.cluster_kernel",
     "pipeline.build.spill.spill_kernel",

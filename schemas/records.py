@@ -51,6 +51,10 @@ DATABASES: Final = (
 """Databases that a record's header may name. Arrays of databases, int8[N], hold indices into this
 tuple."""
 
+EXCLUSION_KINDS: Final = ("equal", "listed", "contains", "contained", "similar")
+"""Ways in which a record can match an entry of a file of `--exclude`. If several apply, the first
+in this order counts."""
+
 STATUS_CODES: Final = tuple(Status)
 """Arrays of statuses, int8[N], hold indices into this tuple."""
 
@@ -105,6 +109,10 @@ def records_schema(
             pa.field("status", words, nullable=False),
             pa.field("duplicate_of", pa.int64()),
             pa.field("cluster", pa.uint64()),
+            # The entry of a file of --exclude that the record matches; null for other records.
+            pa.field("exclusion", words),
+            pa.field("match", pa.string()),
+            pa.field("match_file", words),
             # Values that the header states. Values that the header does not state are null.
             pa.field("accession", pa.string()),
             pa.field("name", pa.string()),

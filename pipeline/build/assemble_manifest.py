@@ -80,5 +80,5 @@ def refuse_empty(manifest: Manifest) -> None:
         counts = ", ".join(f"{count:,} {status}" for status, count in by_status.items() if count)
         raise DatasetError(
             f"no record was kept ({counts}), and nothing was committed; "
-            "see --where, --min-residues, --long and --on-invalid"
+            "see --where, --exclude, --min-residues, --long and --on-invalid"
         )

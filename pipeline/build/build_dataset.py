@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from pipeline.build.assemble_manifest import manifest_of, refuse_empty
 from pipeline.build.build_plan import Plan, absolute
@@ -36,6 +36,7 @@ from pipeline.build.map_stage.map_results import (
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import OTHER_OUT, prepared
 from pipeline.build.progress import Reporter
+from pipeline.build.reduce_stage.exclude_records import unused_exclusions
 from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_results
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
@@ -46,25 +47,22 @@ from pipeline.build.stages import (
     prepare_tasks,
     reduce_tasks,
     rest_levels,
+    search_tasks,
 )
 from pipeline.build.task_markers import Outcome, forget
 from pipeline.build.task_results import HashResult, MapResult, PackResult, PreparedFile
 from pipeline.build.tasks import Job, Task
 from pipeline.build.verify.check_shards import check_totals, verify_tasks
 from pipeline.executors.executor import Executor, ExecutorRequest
-from pipeline.executors.processes import cores
 from pipeline.executors.registry import EXECUTORS
+from pipeline.executors.worker_count import workers_of
 from pipeline.inputs.file_names import Skipped
 from pipeline.storage.urls import is_url
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
-from schemas.text.byte_size import parse_bytes
 from schemas.text.phrases import plural
 
 Result = TypeVar("Result")
-
-WORKER_BYTES: Final = 400 << 20
-"""Memory in bytes that a worker may need. `workers_of` uses it to limit the number of workers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,15 +105,6 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
         with kind.open(request) as executor:
             built = Build(options, planned, destination, executor, report).run(existing)
     return replace(built, skipped=planned.passed_over)
-
-
-def workers_of(options: PreprocessOptions) -> int:
-    """Return the number of worker processes. The limits are --workers, cores and memory."""
-    if options.memory is not None:
-        memory = parse_bytes(options.memory, name="--memory")
-    else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(options.workers or cores(), memory // WORKER_BYTES))
 
 
 class Build:
@@ -174,6 +163,7 @@ class Build:
         )
         map_outcome.save(job)
         self._link(job, map_outcome)
+        job = self._search(job, map_outcome.residues)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, map_outcome.residues)
         return self.finish(job, map_outcome, parts)
@@ -197,6 +187,8 @@ class Build:
             self._options, map_outcome.build, map_outcome.inputs, parts, job.prepared
         )
         refuse_empty(manifest)
+        for line in unused_exclusions(job.prepared, parts):
+            self._report.note(line)
         self._verify(manifest, tasks, parts)
         self._executor.end()
         self._destination.commit(manifest)
@@ -231,6 +223,15 @@ class Build:
             return ()
         options = ", ".join(f"--{option}" for option in dict.fromkeys(t.file.option for t in tasks))
         return tuple(self._phase(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
+
+    def _search(self, job: Job, residues: int) -> Job:
+        """Search the kept records by MMseqs2; return the job with the results."""
+        prepared = list(job.prepared)
+        # one task at a time, because MMseqs2 uses all cores
+        for task in search_tasks(job, self._plan, workers_of(self._options)):
+            name = f"search --exclude mmseqs:{task.file.name}"
+            prepared[task.index] = self._phase(name, [task], residues)[0]
+        return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:
         options = self._options.of_dataset

@@ -9,6 +9,8 @@ from pipeline.build.link_stage.link_partition import link_partition
 from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.named_files.prepare import prepare
 from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
+from pipeline.build.search_stage.search_exclusions import search_exclusions
+from pipeline.build.search_stage.search_task import SearchTask
 from pipeline.build.task_markers import Outcome, believed, leave_marker
 from pipeline.build.task_results import HashResult
 from pipeline.build.tasks import (
@@ -84,6 +86,8 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
             return HashResult(pieces=tuple(hash_range(task.source, task.begin, task.end, on_bytes)))
         case LinkTask():
             return link_partition(task, on_bytes)
+        case SearchTask():
+            return search_exclusions(task, on_bytes)
         case ReduceTask():
             return reduce_partition(task, on_bytes)
         case RestTask():

@@ -1,9 +1,9 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Prepare tasks run first, then map and hash tasks, then link tasks (with --clusters), then reduce
-tasks, then rest tasks. A rest is a file of sequences that did not fill a bucket. A rest task packs
-the sequences of several rests. Rest tasks may have several levels. The tasks of one stage, or of
-one level, do not depend on each other.
+Prepare tasks run first, then map and hash tasks, search tasks (with --exclude mmseqs:FILE), link
+tasks (with --clusters), reduce tasks and rest tasks. A rest is a file of sequences that did not
+fill a bucket. A rest task packs the sequences of several rests. Rest tasks may have several levels.
+The tasks of one stage, or of one level, do not depend on each other.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from typing import Final
 from pipeline.build.build_plan import Plan
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.options import DatasetOptions
+from pipeline.build.search_stage.search_task import SearchTask
 from pipeline.build.task_results import PreparedFile
-from pipeline.build.tasks import HashTask, Job, MapTask, PrepareTask, ReduceTask, RestTask
+from pipeline.build.tasks import (
+    HashTask,
+    Job,
+    MapTask,
+    PrepareTask,
+    ReduceTask,
+    RestTask,
+)
 from pipeline.inputs.find import every_range
 from pipeline.inputs.source import ANYTHING, Allowed
 from pipeline.storage.folder import Folder
@@ -70,6 +78,15 @@ def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[Hash
     return [
         HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work)
         for n, (i, begin, end) in enumerate(ranges)
+    ]
+
+
+def search_tasks(job: Job, planned: Plan, threads: int) -> list[SearchTask]:
+    """Return a task for each `--exclude mmseqs:FILE`."""
+    return [
+        SearchTask(job=job, index=i, file=file, partitions=planned.partitions, threads=threads)
+        for i, file in enumerate(planned.named_files)
+        if file.option == "exclude" and file.mmseqs
     ]
 
 

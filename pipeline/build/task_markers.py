@@ -22,6 +22,7 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.build.clusters.link_task import LinkTask
+from pipeline.build.search_stage.search_task import SearchTask
 from pipeline.build.task_results import (
     LinkResult,
     MapResult,
@@ -185,6 +186,8 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
         return result.file.name == task.prepared
     if isinstance(task, LinkTask) and isinstance(result, LinkResult):
         return result.links.name == task.links
+    if isinstance(task, SearchTask) and isinstance(result, PreparedFile):
+        return result.file.name == task.similar
     if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):
         stem = task.stem
         if set(result.shards) != set(SPLITS) or set(result.statistics) != set(SPLITS):

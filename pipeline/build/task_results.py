@@ -125,6 +125,8 @@ class ReduceResult(PackResult):
     residues_in: number of residues of all records of the partition, kept or not
     residues: number of residues of the records of each status
     cropped_records: number of kept records that lose residues by cropping
+    excluded_by_kind: number of excluded records with each kind of match (EXCLUSION_KINDS)
+    excluded_by_file: number of excluded records whose match is in each file (`exclusion_files`)
     """
 
     status: dict[Status, Count] = field(default_factory=dict)
@@ -132,6 +134,8 @@ class ReduceResult(PackResult):
     cropped_copies: Count = 0
     residues: dict[Status, Count] = field(default_factory=dict)
     cropped_records: Count = 0
+    excluded_by_kind: dict[str, Count] = field(default_factory=dict)
+    excluded_by_file: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -86,6 +86,7 @@ class PrepareTask:
             "name": self.file.name,
             "fingerprint": self.file.fingerprint,
             "mmseqs": self.file.mmseqs,
+            "similar": [self.file.min_identity, self.file.min_coverage],
         }
 
 

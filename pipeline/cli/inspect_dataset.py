@@ -240,10 +240,24 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
         f"({originals.get(row['duplicate_of'], '')}), which is kept",
         "too_short": f"fewer than {options['min_residues']} residues (--min-residues)",
         "too_long": f"more than {manifest.longest_piece:,} residues (--long drop)",
+        "excluded": _exclusion(row),
         "filtered": f"--where {options.get('where')} is not true",
         "invalid": "letters outside the vocabulary (--on-invalid skip)",
     }
     return f"left out, {row['status'].replace('_', ' ')}: {reasons[row['status']]}"
+
+
+def _exclusion(row: dict[str, Any]) -> str:
+    """Return the match of an excluded record."""
+    match, file = printable(row["match"] or "an entry without id"), row["match_file"]
+    texts = {
+        "equal": f"the same residues as {match} of {file}",
+        "listed": f"{match} is listed in {file}",
+        "contains": f"contains {match} of {file}",
+        "contained": f"contained in {match} of {file}",
+        "similar": f"similar to {match} in {file}",
+    }
+    return f"{texts.get(row['exclusion'], '')} (--exclude)"
 
 
 def _shards_of(manifest: Manifest, split: str) -> tuple[ShardEntry, ...]:

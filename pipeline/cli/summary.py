@@ -122,7 +122,10 @@ def _empty(manifest: Manifest, split: str) -> str:
 def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[str, str]]:
     """Yield a line for each reason why residues are in no bucket, with the number of residues."""
     for status, residues in fates.by_status.items():
-        if status != Status.KEPT and residues:
+        if status == Status.EXCLUDED and residues:
+            kinds = ", ".join(f"{n:,} {kind}" for kind, n in fates.excluded.items() if n)
+            yield "in excluded", f"{plural(residues, 'residue')} left out (records: {kinds})"
+        elif status != Status.KEPT and residues:
             name = "duplicates" if status == Status.DUPLICATE else status.replace("_", " ")
             yield f"in {name}", f"{plural(residues, 'residue')} left out"
     if fates.cropped_records:

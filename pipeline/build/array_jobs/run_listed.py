@@ -13,7 +13,7 @@ from pipeline.build.array_jobs.listed_results import (
     results_of,
 )
 from pipeline.build.array_jobs.task_list import TaskList
-from pipeline.build.build_dataset import Build, Built, workers_of
+from pipeline.build.build_dataset import Build, Built
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import MapOutcome
 from pipeline.build.prepare_build import existing_dataset
@@ -25,6 +25,7 @@ from pipeline.build.task_markers import Outcome
 from pipeline.build.tasks import HashTask, MapTask, ReduceTask, Task
 from pipeline.executors.executor import Executor, SerialExecutor
 from pipeline.executors.processes import ProcessExecutor
+from pipeline.executors.worker_count import workers_of
 from pipeline.inputs.find import unchanged
 from pipeline.inputs.source import Source
 from schemas.errors import DatasetError, InputError

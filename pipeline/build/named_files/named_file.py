@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pipeline.build.mmseqs.binary import find_mmseqs, mmseqs_version
@@ -29,6 +29,7 @@ class NamedFile:
         without reading the file
     mmseqs: True if the value began with `mmseqs:`
     mmseqs_version: version of MMseqs2 if `mmseqs` is True
+    min_identity, min_coverage: values of --exclude-identity and --exclude-coverage, for --exclude
     """
 
     option: FileOption
@@ -38,6 +39,13 @@ class NamedFile:
     fingerprint: str
     mmseqs: bool = False
     mmseqs_version: str = ""
+    min_identity: float = 0.0
+    min_coverage: float = 0.0
+
+    @property
+    def mmseqs_suffix(self) -> str:
+        """End of the fingerprint that depends on MMseqs2; empty if `mmseqs` is False."""
+        return f"-mmseqs-{self.mmseqs_version}" if self.mmseqs else ""
 
 
 class FileOptions(Protocol):
@@ -45,6 +53,12 @@ class FileOptions(Protocol):
 
     @property
     def exclude(self) -> tuple[str, ...]: ...
+
+    @property
+    def exclude_identity(self) -> float: ...
+
+    @property
+    def exclude_coverage(self) -> float: ...
 
     @property
     def clusters(self) -> str | None: ...
@@ -60,12 +74,20 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
         InputError: a file is missing.
         BuildError: a value begins with `mmseqs:`, and MMseqs2 is not installed.
     """
-    values: list[tuple[FileOption, str]] = [("exclude", value) for value in options.exclude]
+    excluded = [
+        replace(
+            _named_file("exclude", value),
+            min_identity=options.exclude_identity,
+            min_coverage=options.exclude_coverage,
+        )
+        for value in options.exclude
+    ]
+    values: list[tuple[FileOption, str]] = []
     if options.clusters is not None:
         values.append(("clusters", options.clusters))
     if options.metadata is not None:
         values.append(("metadata", options.metadata))
-    return tuple(_named_file(option, value) for option, value in values)
+    return (*excluded, *(_named_file(option, value) for option, value in values))
 
 
 def _named_file(option: FileOption, value: str) -> NamedFile:
@@ -78,12 +100,13 @@ def _named_file(option: FileOption, value: str) -> NamedFile:
         with input_errors(url):
             size, fingerprint = size_and_fingerprint(url)
         name = without_credentials(url).rstrip("/").rpartition("/")[2]
-    return NamedFile(
+    file = NamedFile(
         option=option,
         url=url,
         name=name,
         bytes=size,
-        fingerprint=f"{fingerprint}-mmseqs-{version}" if mmseqs else fingerprint,
+        fingerprint=fingerprint,
         mmseqs=mmseqs,
         mmseqs_version=version,
     )
+    return replace(file, fingerprint=fingerprint + file.mmseqs_suffix)

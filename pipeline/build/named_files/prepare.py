@@ -23,4 +23,8 @@ def prepare(file: NamedFile, name: str, work: Folder) -> PreparedFile:
         return prepare_metadata(file, name, work)
     if file.option == "clusters" and not file.mmseqs:
         return prepare_clusters(file, name, work)
+    if file.option == "exclude":
+        from pipeline.build.named_files.exclude.exclude_file import prepare_exclusions
+
+        return prepare_exclusions(file, name, work)
     raise BuildError(f"--{file.option} is not implemented")

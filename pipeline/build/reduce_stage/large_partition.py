@@ -4,7 +4,9 @@ Such a partition is read twice from the spills (the map tasks' files), in runs. 
 consecutive records that fit into memory.
 
 1. First pass: for each run, find the sequences that no earlier run had. Keep the residues of these
-   sequences. Also keep a row for each kept record, without the columns of texts.
+   sequences. Also keep a row for each kept record, without the columns of texts. With --exclude,
+   note which records are excluded. If a file names records, their duplicates are excluded too, and
+   an earlier pass finds the named records.
 2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each
    record's first sequence in the record's row.
 3. Second pass: for each run, mark each duplicate, and name the record that the duplicate repeats.
@@ -34,6 +36,7 @@ from pipeline.build.reduce_stage.deduplicate import (
     mark_duplicates,
     residues_by_status,
 )
+from pipeline.build.reduce_stage.exclude_records import RecordExclusion, Tokens, set_excluded
 from pipeline.build.reduce_stage.record_rows import RecordRows, empty_rows
 from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
 from pipeline.build.reduce_stage.whole_partition import Partition, assign_splits
@@ -102,9 +105,17 @@ class LargePartition(Partition):
     """A partition of many runs. `rows` holds only kept records, without ids and packed headers,
     which stay in the spills."""
 
-    def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
+    def __init__(
+        self,
+        spilled: SpilledRecords,
+        options: DatasetOptions,
+        on_bytes: OnBytes,
+        exclusion: RecordExclusion | None = None,
+    ) -> None:
         """Do the first pass.
 
+        Args:
+            exclusion: object that marks the excluded records; None without --exclude.
         Raises:
             DamagedSpillError: a spill is damaged.
         """
@@ -112,12 +123,19 @@ class LargePartition(Partition):
         self._options = options
         self._seen = SeenSequences()
         self._left_over_rows = empty_rows()
+        self._exclusion = exclusion
+        self._excluded: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        """For each run: indices of the excluded records, and the keys of their matches."""
         self.counts = np.zeros(len(STATUS_CODES), dtype=np.int64)
         self.residues = np.zeros(len(STATUS_CODES), dtype=np.int64)
         residues = bytearray()
         kept: list[RecordRows] = []
         begin: list[NDArray[np.int64]] = []
         long_pieces: list[NDArray[np.void]] = []
+        if exclusion is not None and exclusion.spreads:
+            for run in spilled.runs():
+                tokens = run.tokens() if exclusion.looks_at_tokens else None
+                exclusion.look(run.rows, self._hashes(run, tokens), tokens)
         for run in spilled.runs():
             rows, at, first_pieces = self._read(run, residues)
             long_pieces.append(first_pieces)
@@ -142,6 +160,10 @@ class LargePartition(Partition):
         tokens, edges = run.tokens()
         cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
         hashes = cropped if options.dedup == "cropped" else rows.hash
+        if self._exclusion is not None:
+            self._exclusion.mark(rows, hashes, (tokens, edges))
+            excluded = np.flatnonzero(rows.match >= 0)
+            self._excluded.append((excluded, rows.match[excluded]))
         candidates = np.flatnonzero(rows.status == KEPT)
         new = self._first_occurrences(rows, candidates, hashes)
         sizes = rows.residues[new]
@@ -183,8 +205,10 @@ class LargePartition(Partition):
         is_left_over[left_over] = True
         left_over_rows: list[RecordRows] = []
         first = 0
-        for run in self._spilled.runs():
+        for i, run in enumerate(self._spilled.runs()):
             rows = run.rows
+            if self._exclusion is not None:
+                set_excluded(rows, *self._excluded[i])
             kept = self._mark_duplicates(run)
             last = first + kept.size  # runs and `self.rows` have kept records in the same order
             for name in ("split", "shard", "bucket"):
@@ -210,13 +234,13 @@ class LargePartition(Partition):
         originals: NDArray[np.int64] = kept[~is_copy]
         return originals
 
-    def _hashes(self, run: RecordRun) -> NDArray[np.void]:
+    def _hashes(self, run: RecordRun, unpacked: Tokens | None = None) -> NDArray[np.void]:
         """Return hashes, HASH[N], that are equal for duplicates. Tokens are unpacked only if a
         long record must be cropped."""
         longest = self._options.longest_piece
         if self._options.dedup != "cropped" or not (run.rows.residues > longest).any():
             return run.rows.hash
-        tokens, edges = run.tokens()
+        tokens, edges = unpacked or run.tokens()
         return first_piece_hashes(tokens, edges[1:], run.rows.hash, longest)
 
     def take(self, row: NDArray[np.int64]) -> RecordRows:

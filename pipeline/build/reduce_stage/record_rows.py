@@ -28,6 +28,7 @@ class RecordRows:
     hash:         HASH[N]
     status:       int8[N], index into `Status`
     duplicate_of: int64[N], ordinal of the kept record that a duplicate repeats, -1 for none
+    match:        int64[N], key of the match of an excluded record (see `match_keys`), -1 for none
     split:        int8[N], index into SPLITS, -1 for none
     shard:        int32[N], index into `shard_names`, -1 for none
     bucket:       int32[N], row in the shard, -1 for none
@@ -44,6 +45,7 @@ class RecordRows:
     hash: NDArray[np.void]
     status: NDArray[np.int8]
     duplicate_of: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    match: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     split: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, dtype=np.int8))
     shard: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     bucket: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
@@ -51,7 +53,7 @@ class RecordRows:
     shard_names: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for name in ("duplicate_of", "split", "shard", "bucket"):
+        for name in ("duplicate_of", "match", "split", "shard", "bucket"):
             if getattr(self, name).size != self.ordinal.size:
                 setattr(self, name, np.full(self.ordinal.size, -1, dtype=getattr(self, name).dtype))
         if self.cluster.size != self.ordinal.size:

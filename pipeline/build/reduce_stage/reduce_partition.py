@@ -2,8 +2,8 @@
 
 1. Read the partition from the spills, the files that map tasks wrote. A partition that does not fit
    into memory is read in parts (`large_partition`).
-2. Give each duplicate its status, and each kept record its split (`deduplicate`,
-   `whole_partition`).
+2. Give each excluded record and each duplicate its status, and each kept record its split
+   (`exclude_records`, `deduplicate`, `whole_partition`).
 3. Crop or split long records into sequences, and shuffle the sequences (`sequences`).
 4. Pack the sequences of each split into buckets, and write the buckets as shards (`write_shards`).
 5. Write each record's row to records/, with the shard and bucket of its first sequence
@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from pipeline.build.clusters.joined_clusters import load_joined
 from pipeline.build.clusters.link_files import RecordClusters
+from pipeline.build.exclusion.exclusion_index import ExclusionIndex, load_exclusions
 from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.named_files.metadata.lookup import metadata_table
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import KEPT
+from pipeline.build.reduce_stage.exclude_records import RecordExclusion, exclusion_counts
 from pipeline.build.reduce_stage.large_partition import LargePartition
 from pipeline.build.reduce_stage.rests import LeftOver, load_rests, save_rest
 from pipeline.build.reduce_stage.sequences import Sequences, shuffle_order, shuffled_sequences
@@ -51,16 +53,19 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
     if task.links is not None:
         clusters = RecordClusters(task.work, task.links, load_joined(task.job))
     spilled = SpilledRecords(task, clusters)
+    index = load_exclusions(task.job.prepared, task.work, options.exclude_coverage)
+    exclusion = None if index is None else RecordExclusion(index, options)
     partition = (
-        LargePartition(spilled, options, on_bytes)
+        LargePartition(spilled, options, on_bytes, exclusion)
         if spilled.large
-        else whole_partition(next(spilled.runs()), options, on_bytes)
+        else whole_partition(next(spilled.runs()), options, on_bytes, exclusion)
     )
     rows = partition.rows
     sequences, row = shuffled_sequences(
         rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options
     )
-    packed = _pack_and_write(task, partition, sequences, row)
+    packed = _pack_and_write(task, partition, sequences, row, index)
+    by_kind, by_file = exclusion_counts(exclusion)
     return ReduceResult(
         rest=packed.rest,
         records=packed.records,
@@ -73,6 +78,8 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
         residues=dict(zip(STATUS_CODES, partition.residues.tolist(), strict=True)),
         cropped_records=_cropped_records(partition, options),
         cropped_copies=partition.cropped_copies,
+        excluded_by_kind=by_kind,
+        excluded_by_file=by_file,
     )
 
 
@@ -104,6 +111,7 @@ def _pack_and_write(
     partition: Partition,
     sequences: Sequences,
     row: NDArray[np.int64],
+    exclusions: ExclusionIndex | None = None,
 ) -> PackResult:
     """Pack sequences; write shards, records and rest.
 
@@ -114,6 +122,7 @@ def _pack_and_write(
             row for each sequence, and only the rows of first sequences are written.
         sequences: N sequences, in shuffled order.
         row: int64[N], index of each sequence's row in the partition.
+        exclusions: entries of --exclude; None for a RestTask, all of whose records are kept.
     """
     job = task.job
     with Finisher() as finisher:
@@ -127,6 +136,7 @@ def _pack_and_write(
             added=AddedColumns(
                 keep_header=job.options.keep_header,
                 metadata=metadata_table(job.prepared, job.work),
+                exclusions=exclusions,
             ),
             out=job.out,
             finisher=finisher,

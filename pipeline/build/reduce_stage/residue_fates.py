@@ -1,7 +1,7 @@
 """Count the residues that a build leaves out: in duplicates, other records and cropped ends.
 
 A build adds these numbers up from the results of its tasks. For an existing dataset, the numbers
-are computed from two columns of records/.
+are computed from three columns of records/.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from pipeline.build.reduce_stage.deduplicate import residues_by_status
 from pipeline.build.task_results import PackResult, ReduceResult
 from pipeline.storage.local_folder import LocalFolder
 from schemas.manifest import Manifest
-from schemas.records import STATUS_CODES, Status
+from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResidueFates:
-    """Number of residues of the records of each status, and number of kept records that were
-    cropped."""
+    """Number of residues of the records of each status, number of kept records that were cropped,
+    and number of excluded records with each kind of match."""
 
     by_status: Mapping[Status, int]
     cropped_records: int
+    excluded: Mapping[str, int]
 
     def cropped(self, manifest: Manifest) -> int:
         """Return the number of residues that were cropped off kept records."""
@@ -39,6 +40,10 @@ def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
             status: sum(part.residues.get(status, 0) for part in reduced) for status in Status
         },
         cropped_records=sum(part.cropped_records for part in reduced),
+        excluded={
+            kind: sum(part.excluded_by_kind.get(kind, 0) for part in reduced)
+            for kind in EXCLUSION_KINDS
+        },
     )
 
 
@@ -48,20 +53,28 @@ def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | 
     import pyarrow.parquet as pq
 
     total, cropped = np.zeros(len(STATUS_CODES), dtype=np.int64), 0
+    excluded = dict.fromkeys(EXCLUSION_KINDS, 0)
     try:
         for entry in manifest.records:
             with pq.ParquetFile(folder.path / entry.name) as file:
-                for batch in file.iter_batches(columns=["residues", "status"]):
+                for batch in file.iter_batches(columns=["residues", "status", "exclusion"]):
                     residues = batch.column("residues").to_numpy()
                     words = batch.column("status")
                     codes = [STATUS_CODES.index(Status(name)) for name in words.dictionary.tolist()]
                     status = np.array(codes, dtype=np.int8)[words.indices.to_numpy()]
                     total += residues_by_status(status, residues)
                     long = residues > manifest.longest_piece
+                    kinds = batch.column("exclusion")
+                    counts = np.bincount(kinds.indices.drop_null().to_numpy())
+                    for kind, count in zip(
+                        kinds.dictionary.tolist(), counts.tolist(), strict=False
+                    ):
+                        excluded[kind] += count
                     cropped += int((long & (status == STATUS_CODES.index(Status.KEPT))).sum())
     except (OSError, ValueError, pa.ArrowException):  # `thdpack verify` says what is damaged
         return None
     return ResidueFates(
         by_status=dict(zip(STATUS_CODES, total.tolist(), strict=True)),
+        excluded=excluded,
         cropped_records=cropped if manifest.options["long"] == "truncate" else 0,
     )

@@ -20,6 +20,7 @@ from pipeline.build.reduce_stage.deduplicate import (
     mark_duplicates,
     residues_by_status,
 )
+from pipeline.build.reduce_stage.exclude_records import RecordExclusion
 from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.reduce_stage.spilled_records import RecordRun
 from pipeline.build.tasks import OnBytes
@@ -61,9 +62,17 @@ class Partition:
         return self.rows.take(row)
 
 
-def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) -> Partition:
-    """Drop duplicates of a run, assign splits, and return the run as a partition.
+def whole_partition(
+    run: RecordRun,
+    options: DatasetOptions,
+    on_bytes: OnBytes,
+    exclusion: RecordExclusion | None = None,
+) -> Partition:
+    """Drop excluded records and duplicates of a run, assign splits, and return the run as a
+    partition.
 
+    Args:
+        exclusion: object that marks the excluded records; None without --exclude.
     Raises:
         DamagedSpillError: a spill is damaged.
     """
@@ -71,10 +80,13 @@ def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) 
     tokens, edges = run.tokens()
     on_bytes(tokens.size)
     cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
+    hashes = cropped if options.dedup == "cropped" else rows.hash
+    if exclusion is not None:
+        if exclusion.spreads:
+            exclusion.look(rows, hashes, (tokens, edges) if exclusion.looks_at_tokens else None)
+        exclusion.mark(rows, hashes, (tokens, edges))
     if options.dedup != "none":
-        rows.status, rows.duplicate_of = mark_duplicates(
-            rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal
-        )
+        rows.status, rows.duplicate_of = mark_duplicates(rows.status, hashes, rows.ordinal)
     deciding = split_hashes(cropped, rows.cluster)
     rows.split = assign_splits(rows, split_of(deciding, options.fractions))
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))

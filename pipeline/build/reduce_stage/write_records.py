@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, one_chunk
+from pipeline.build.exclusion.exclusion_index import ExclusionIndex
 from pipeline.build.named_files.metadata.lookup import MetadataTable
 from pipeline.build.reduce_stage.record_rows import TEXTS, RecordRows, empty_rows
 from pipeline.build.reduce_stage.record_table import record_table
@@ -24,7 +25,10 @@ _ROW_GROUP = 1 << 17
 """Maximum number of rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
 """A row group ends once its ids and packed headers reach this many bytes. This bounds memory."""
-_DICTIONARIES = ("source", "split", "shard", "status", "organism", "pe", "database")
+_DICTIONARIES = (
+    *("source", "split", "shard", "status", "exclusion", "match_file"),
+    *("organism", "pe", "database"),
+)
 _NUMBERS = (
     *("ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"),
     *("taxid", "cluster_size"),
@@ -33,14 +37,16 @@ _NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddedColumns:
-    """Columns that options add to records/.
+    """Columns that options add to records/, or fill.
 
     keep_header: True to add the column of full headers
     metadata: table of --metadata
+    exclusions: entries of --exclude, or None if no row is excluded
     """
 
     keep_header: bool = False
     metadata: MetadataTable | None = None
+    exclusions: ExclusionIndex | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -81,7 +87,9 @@ def write_records(
         records_writer(file, schema) as writer,
     ):
         for group in _row_groups(blocks):
-            table = record_table(group, names, keep_header=added.keep_header)
+            table = record_table(
+                group, names, keep_header=added.keep_header, exclusions=added.exclusions
+            )
             written += len(group)
             if added.metadata is None:
                 writer.write_table(table, row_group_size=_ROW_GROUP)

@@ -50,7 +50,7 @@ def fasta_entries(
     Args:
         names: int64[M], number that becomes the header of each entry.
         tokens: uint8[T], tokens of all rows.
-        edges: int64[N + 1], edges of the rows in `tokens`.
+        edges: int64[…], edges in `tokens`. Row i is tokens[edges[i]:edges[i + 1]].
         rows: int64[M], rows to write.
     """
     letters = _LETTERS[tokens].tobytes()

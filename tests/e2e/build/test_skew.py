@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build.build_dataset import WORKER_BYTES
+from pipeline.executors.worker_count import WORKER_BYTES
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest
 from tests.helpers.processes.command_line import PIECE_BYTES, REPO, environment

@@ -1,0 +1,88 @@
+"""See containment_kernel.pyx."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW: int
+"""Minimum number of residues of a contained sequence. 12 tokens of 5 bits fit into 60 bits."""
+
+def window_codes(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return the code of the WINDOW tokens from each position on, uint64[T].
+
+    Each token takes 5 bits, the first token the highest. Tokens after the next 0 count as 0.
+
+    Args:
+        text: uint8[T], tokens below 32.
+    """
+
+def code_bits(codes: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
+    """Return a bit table, uint64[2^(64 - shift) / 64], in which the bits of the codes are set.
+
+    Args:
+        codes: uint64[N].
+        shift: 64 minus the logarithm of the number of bits, which is at least 6.
+    """
+
+def gram_bits(codes: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
+    """Return a bit table of the eight-token parts of some windows, as `code_bits` returns it.
+
+    Args:
+        codes: uint64[N], codes of the windows.
+    """
+
+def entries_inside(
+    tokens: NDArray[np.uint8],
+    edges: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    grams: NDArray[np.uint64],
+    bits: NDArray[np.uint64],
+    shift: int,
+    codes: NDArray[np.uint64],
+    groups: NDArray[np.int64],
+    text: NDArray[np.uint8],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    rank: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the entry of lowest rank that each record contains, int64[M]; -1 if there is none.
+
+    The search reads eight tokens at every fifth position of a record. Of the WINDOW tokens with
+    which an entry begins, eight are at such a position. If the eight tokens are in the bit table,
+    the five positions at which the entry may begin are compared.
+
+    Args:
+        tokens: uint8[T], tokens of all records.
+        edges: int64[N + 1], edges of the records in `tokens`.
+        rows: int64[M], records to search.
+        grams, bits, shift: bit tables of `codes`; see `gram_bits` and `code_bits`.
+        codes: uint64[G], codes of the entries' first windows, ascending and distinct.
+        groups: int64[G + 1], index of the first entry with each code.
+        text: uint8[…], tokens of all entries.
+        begin, end: int64[E], each entry's part of `text`. An entry has at least WINDOW tokens. The
+            entries are sorted by their tokens, and no entry is the beginning of another one.
+        rank: int64[E], rank of each entry.
+    """
+
+def sequences_inside(
+    tokens: NDArray[np.uint8],
+    edges: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    bits: NDArray[np.uint64],
+    shift: int,
+    text: NDArray[np.uint8],
+    order: NDArray[np.int64],
+    least: NDArray[np.int64],
+    block: int,
+) -> NDArray[np.int64]:
+    """Return the first position of `text` at which each record occurs, int64[M]; -1 if nowhere.
+
+    Args:
+        tokens: uint8[T], tokens of all records.
+        edges: int64[N + 1], edges of the records in `tokens`.
+        rows: int64[M], records to search. Records of fewer than WINDOW tokens are not found.
+        bits, shift: bit table of all windows of `text`; see `code_bits`.
+        text: uint8[…], tokens of all entries, with a 0 after each entry.
+        order: int64[W], all windows of `text`; see `suffix_order`.
+        least: int64[W / block, rounded up], minimum of each block of `order`.
+        block: number of positions in a block.
+    """

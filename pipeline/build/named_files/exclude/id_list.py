@@ -1,0 +1,46 @@
+"""Read a list of ids of --exclude: one id on each line."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.build.exclusion.entries import ENOUGH, ListedNames
+from pipeline.build.exclusion.name_index import name_hashes
+from pipeline.inputs.error_location import plain_text
+from pipeline.inputs.source import Source
+from schemas.errors import InputError
+
+
+def listed_names(source: Source) -> tuple[ListedNames, int]:
+    """Return the ids of a list, and their number without repetitions.
+
+    Blank lines and lines that begin with # are ignored.
+
+    Raises:
+        InputError: the file cannot be read, or a line has several words.
+    """
+    found = set()
+    with plain_text(source) as stream:
+        for number, line in enumerate(iter(stream.readline, b""), start=1):
+            words = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).split()
+            if not words or words[0].startswith(b"#"):
+                continue
+            if len(words) > 1:
+                raise InputError(
+                    f"{len(words)} words, expected one id on each line of a list of ids",
+                    source=source.url,
+                    line=number,
+                )
+            found.add(words[0])
+    names = sorted(found)
+    hashes = name_hashes(names)
+    order = np.argsort(hashes.view("S16"))
+    entries = ListedNames(
+        ids=np.frombuffer(b"".join(names), dtype=np.uint8),
+        id_edges=np.cumsum([0, *map(len, names)], dtype=np.int64),
+        hash=hashes[order].view(np.uint8),
+        first=np.arange(len(names) + 1),
+        match=order,
+        aligned=np.full(len(names), ENOUGH),
+    )
+    return entries, len(names)

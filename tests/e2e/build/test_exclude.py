@@ -1,0 +1,319 @@
+"""`--exclude` keeps exactly the records that a plain Python filter keeps."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from schemas.manifest import Manifest
+from tests.conftest import Run
+from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest, read_records
+from tests.helpers.data.slow_exclusion import KINDS, Excluded, Found, expected
+from tests.helpers.processes import started
+from tests.helpers.processes.command_line import preprocess
+
+LONG = "THDPACK_LONG" in os.environ
+BuildHere = Callable[..., Manifest]
+MAX_SEQ_LEN = 24
+LONGEST = MAX_SEQ_LEN - 2
+HEADERS = ("sp|P{0}|N{0}_HUMAN a", "UniRef50_P{0} b n=1", "plain{0}")
+
+piece = st.text("AC", min_size=1, max_size=14)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[list[tuple[str, str]], Excluded]:
+    """Return records and files of `--exclude`. All sequences consist of the same few pieces, so
+    that many are equal, or contained in others."""
+    pieces = draw(st.lists(piece, min_size=2, max_size=4))
+    residues = st.lists(st.sampled_from(pieces), min_size=1, max_size=4).map("".join)
+    made = draw(st.lists(residues, min_size=8, max_size=30))
+    records = [(HEADERS[i % len(HEADERS)].format(i), text) for i, text in enumerate(made)]
+    ids = st.sampled_from(["t1", "t10", "t2", "Z"])
+    names = st.sampled_from(
+        [
+            name.format(i)
+            for i in range(len(made))
+            for name in ("P{}", "N{}_HUMAN", "plain{}", "t{}")
+        ]
+    )
+    place = st.integers(1, 40)
+    entries = st.lists(st.tuples(ids, residues), min_size=1, max_size=5)
+    row = st.tuples(names, names, st.sampled_from([0.2, 0.3, 0.9]), place, place, place, place)
+    return records, Excluded(
+        fastas=draw(st.dictionaries(st.sampled_from(["a.fa", "b.fa"]), entries)),
+        lists=draw(st.dictionaries(st.just("ids.txt"), st.lists(names, min_size=1, max_size=3))),
+        tables=draw(st.dictionaries(st.just("m8"), st.lists(row, min_size=1, max_size=4))),
+    )
+
+
+def write_files(folder: Path, excluded: Excluded) -> list[str]:
+    """Write the files of `--exclude`; return their paths."""
+    contents = {name: fasta(entries) for name, entries in excluded.fastas.items()}
+    contents |= {
+        name: "\n".join(["# ids", "", *ids]).encode() for name, ids in excluded.lists.items()
+    }
+    for name, rows in excluded.tables.items():
+        lines = ["\t".join(map(str, (*row[:3], 9, 0, 0, *row[3:], 1e-5, 50))) for row in rows]
+        contents[name] = ("\n".join(lines) + "\n").encode()
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [str(folder / name) for name in contents]
+
+
+def rows_of(dataset: Path) -> list[tuple[str, Found | None]]:
+    """Return status and match of each record of a dataset."""
+    return [
+        (
+            row["status"],
+            None
+            if row["exclusion"] is None
+            else (row["exclusion"], row["match"], row["match_file"]),
+        )
+        for row in read_records(dataset)
+    ]
+
+
+@settings(
+    max_examples=400 if LONG else 25,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    world=worlds(),
+    dedup=st.sampled_from(["exact", "cropped", "none"]),
+    long=st.sampled_from(["truncate", "split", "drop"]),
+    where=st.sampled_from([None, "length > 9"]),
+    whole=st.booleans(),
+)
+def test_exclude_keeps_what_a_plain_filter_keeps(
+    build_here: BuildHere,
+    world: tuple[list[tuple[str, str]], Excluded],
+    dedup: str,
+    long: str,
+    where: str | None,
+    whole: bool,
+) -> None:
+    records, excluded = world
+    if dedup == "cropped":
+        long = "truncate"
+    records = [*records, ("end", "M" * 12)]  # some record is kept
+    early = [
+        "too_long"
+        if long == "drop" and len(residues) > LONGEST
+        else "filtered"
+        if where is not None and len(residues) <= 9
+        else None
+        for _, residues in records
+    ]
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        (folder / "x.fasta").write_bytes(fasta(records))
+        options: dict[str, Any] = {"dedup": dedup, "long": long, "where": where}
+        options |= {"capacity": 64, "max_seq_len": MAX_SEQ_LEN}
+        options["exclude"] = tuple(write_files(folder, excluded))
+        patch.setattr("pipeline.build.build_plan.PARTITION_BYTES", 300)
+        if not whole:
+            patch.setattr("pipeline.inputs.find.TASK_BYTES", 200)
+            patch.setattr("pipeline.inputs.find.PIECE_BYTES", 100)
+            patch.setattr("pipeline.inputs.find.FEWEST_TASKS", 1)
+            patch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 1)
+            patch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 1)
+        build_here(folder / "x.fasta", folder / "out", **options)
+        found = rows_of(folder / "out")
+        assert found == expected(records, early, excluded, dedup=dedup, longest=LONGEST)
+
+
+SIZES = {"task_bytes": 6_000, "partition_bytes": 9_000}
+SHAPE = ("--capacity", "512", "--max-seq-len", "128", "--split", "train=0.8,valid=0.1,test=0.1")
+
+
+@pytest.fixture(scope="module")
+def records() -> list[tuple[str, str]]:
+    """Return random proteins. Some are copies, and some headers have accessions."""
+    made = made_records(300, seed=5, longest=150)
+    return [(HEADERS[i % len(HEADERS)].format(i), text) for i, (_, text) in enumerate(made)]
+
+
+@pytest.fixture(scope="module")
+def excluded(records: list[tuple[str, str]]) -> Excluded:
+    """Return files of `--exclude` that match some of the records in each way."""
+    residues = [text for _, text in records]
+    entries = [
+        *((f"whole{i}", residues[i]) for i in range(0, 30, 3)),
+        *((f"part{i}", residues[i][5:-5]) for i in range(30, 60, 4)),
+        *((f"longer{i}", "WWW" + residues[i] + "HHH") for i in range(60, 90, 5)),
+        ("peptide", "MKV"),
+    ]
+    rows = [
+        (f"P{i}" if i % 2 else f"test{i}", f"test{i}" if i % 2 else f"P{i}", i / 300, 1, i, 2, i)
+        for i in range(90, 300, 7)
+    ]
+    listed = [f"P{i}" for i in range(100, 130, 2)] + ["N201_HUMAN", "UniRef50_P202", "plain203"]
+    return Excluded(fastas={"set.fa": entries}, lists={"ids": listed}, tables={"m8": rows})
+
+
+@pytest.fixture
+def corpus(records: list[tuple[str, str]], tmp_path: Path) -> Path:
+    path = tmp_path / "records.fasta"
+    path.write_bytes(fasta(records))
+    return path
+
+
+def words_for(paths: list[str]) -> list[str]:
+    return [word for path in paths for word in ("--exclude", path)]
+
+
+def test_excluded_records_are_accounted_for(
+    run: Run,
+    records: list[tuple[str, str]],
+    excluded: Excluded,
+    corpus: Path,
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    words = words_for(write_files(tmp_path, excluded))
+    done = run("preprocess", corpus, "--out", out, *SHAPE, *words, **SIZES)
+    assert done.returncode == 0, done.stderr
+    early = [None if residues else "too_short" for _, residues in records]
+    found = expected(records, early, excluded, dedup="exact", longest=126)
+    assert rows_of(out) == found
+    kinds = Counter(match[0] for _, match in found if match is not None)
+    assert set(kinds) == set(KINDS)
+    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS)
+    assert f"{sum(kinds.values())} excluded" in done.stdout
+    assert f"left out (records: {counts})" in done.stdout
+    assert f"left out (records: {counts})" in run("inspect", out).stdout
+    assert read_manifest(out).records_by_status["excluded"] == sum(kinds.values())
+    assert run("verify", out, "--deep").returncode == 0
+    assert run("stats", out).returncode == 0
+    shown = {
+        kind: run("inspect", out, "--record", header.split()[0]).stdout
+        for (header, _), (_, match) in zip(records, found, strict=True)
+        if match is not None
+        for kind in match[:1]
+    }
+    assert "excluded: the same residues as whole" in shown["equal"]
+    assert "excluded: contains part" in shown["contains"]
+    assert "excluded: contained in longer" in shown["contained"]
+    assert " is listed in ids (--exclude)" in shown["listed"]
+    assert " in m8 (--exclude)" in shown["similar"]
+
+
+def test_order_compression_and_layout_of_the_files_do_not_change_the_bytes(
+    excluded: Excluded, corpus: Path, tmp_path: Path
+) -> None:
+    random.seed(1)
+    other = Excluded(
+        fastas={k: random.sample(v, len(v)) for k, v in excluded.fastas.items()},
+        lists={k: random.sample([*v, *v], 2 * len(v)) for k, v in excluded.lists.items()},
+        tables={k: random.sample(v, len(v)) for k, v in excluded.tables.items()},
+    )
+    found = []
+    for name, files in (("one", excluded), ("other", other)):
+        folder = tmp_path / name
+        folder.mkdir()
+        paths = write_files(folder, files)
+        if name == "other":
+            for path in map(Path, paths):
+                content = path.read_bytes()
+                if path.name == "m8":  # percent, and BLAST's names and comments
+                    rows = [line.split(b"\t") for line in content.splitlines()]
+                    names = b"qseqid sseqid pident a b c qstart qend sstart send e s".split()
+                    rows = [[*r[:2], b"%r" % (100 * float(r[2])), *r[3:]] for r in rows]
+                    content = b"# BLASTP\n" + b"\n".join(map(b"\t".join, [names, *rows]))
+                path.write_bytes(gzip.compress(content.replace(b"\n", b"\r\n")))
+        out = preprocess(corpus, tmp_path / f"out-{name}", *SHAPE, *words_for(paths), **SIZES)
+        files_of_dataset = digest(out)
+        del files_of_dataset["manifest.json"]  # has the sizes of the files
+        found.append(files_of_dataset)
+    assert found[0] == found[1]
+
+
+def test_kills_task_lists_and_workers_do_not_change_the_bytes(
+    run: Run, excluded: Excluded, corpus: Path, tmp_path: Path
+) -> None:
+    options = (*SHAPE, *words_for(write_files(tmp_path, excluded)))
+    whole = digest(preprocess(corpus, tmp_path / "whole", *options, **SIZES))
+    killed = tmp_path / "killed"
+    setup = started.stopping_after_outcomes(4)
+    words = ("preprocess", corpus, "--out", killed, *options)
+    process = started.start(*words, "--workers", "2", setup=setup, **SIZES)
+    process.wait_until_stopped()
+    process.kill()
+    process.communicate(timeout=100)
+    work = next((killed / ".build").glob("prepared-*.arrow"))
+    work.write_bytes(work.read_bytes()[:-9])  # as after a power cut
+    assert run(*words, **SIZES).returncode == 0
+    assert digest(killed) == whole
+    assert not (killed / ".build").exists()
+    listed = tmp_path / "listed"
+    assert run("plan-tasks", corpus, "--out", listed, *options, **SIZES).returncode == 0
+    for stage in ("map", "reduce"):
+        done = run("run-task", listed, "--stage", stage, "--index", 0, "--array-size", 1, **SIZES)
+        assert done.returncode == 0, done.stderr
+    assert run("commit", listed, **SIZES).returncode == 0
+    assert digest(listed) == whole
+
+
+def test_files_without_any_match_are_noted(run: Run, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text("nobody\nnothing\n")
+    done = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", tmp_path / "ids")
+    assert done.returncode == 0
+    assert "--exclude ids: no record matches its 2 entries\n" in done.stderr
+    again = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", tmp_path / "ids")
+    assert "already built" in again.stdout
+    (tmp_path / "ids").write_text("nobody\nnothinG\n")
+    changed = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", tmp_path / "ids")
+    assert changed.returncode == 1
+    assert "changed since this dataset was built" in changed.stderr
+
+
+@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="needs MMseqs2")
+def test_mmseqs_excludes_what_its_own_result_table_excludes(
+    run: Run, records: list[tuple[str, str]], corpus: Path, tmp_path: Path
+) -> None:
+    random.seed(3)
+    test_set = tmp_path / "test.fasta"
+    entries = []
+    for i in range(0, 60, 2):
+        letters = list(records[i][1].upper())
+        for place in random.sample(range(len(letters)), len(letters) // 4):
+            letters[place] = random.choice("LAGVSERTIDPKQNFYMHWC")
+        entries.append((f"t{i}", "".join(letters)))
+    test_set.write_bytes(fasta([entry for entry in entries if entry[1]]))
+    out = tmp_path / "out"
+    words = ("preprocess", corpus, "--out", out, "--exclude", f"mmseqs:{test_set}", *SHAPE)
+    similar = ("--exclude-identity", "0.6", "--exclude-coverage", "0.7")
+    setup = started.stopping_after_outcomes(9)
+    process = started.start(*words, *similar, "--workers", "2", setup=setup, **SIZES)
+    process.wait_until_stopped()
+    process.kill()
+    process.communicate(timeout=100)
+    done = run(*words, *similar, **SIZES)
+    assert done.returncode == 0, done.stderr
+    table, columns = tmp_path / "table.tsv", "query,target,fident,qcov,tcov"
+    command = ["mmseqs", "easy-search", corpus, test_set, table, tmp_path / "tmp"]
+    more = ["--format-mode", "4", "--format-output", columns, "-v", "1", "--threads", "3"]
+    subprocess.run([*command, *more], check=True, stdout=subprocess.DEVNULL)
+    by_table = tmp_path / "by_table"
+    preprocess(corpus, by_table, "--exclude", str(table), *similar, *SHAPE, **SIZES)
+    found = rows_of(out)
+    assert [row[0] for row in found] == [row[0] for row in rows_of(by_table)]
+    matches = [match for _, match in found if match is not None]
+    assert len(matches) > 10
+    assert {match[0] for match in matches} == {"similar"}
+    assert {match[2] for match in matches} == {"test.fasta"}
