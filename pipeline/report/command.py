@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.file_names import looks_like_sequences
@@ -18,9 +18,6 @@ from pipeline.storage.urls import local_path
 from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
 from schemas.text.phrases import install_command
-
-if TYPE_CHECKING:
-    from pipeline.report.gather.records.overlaps import Entries
 
 _UNFINISHED: Final = (".build", "records/*.parquet")
 """Names of files and folders that an interrupted build leaves in its output folder."""
@@ -126,6 +123,8 @@ def report_of(options: PreprocessOptions, against: Sequence[str] = ()) -> Report
             "--against looks up the sequences of a file in one dataset: name a dataset before it, "
             "such as thdpack stats data/uniref50 --against test.fasta"
         )
+    if "mmseqs:-" in against:
+        raise UsageError("--against mmseqs:- reads standard input twice: name a file")
     if any(datasets) and len(datasets) > 2:
         raise UsageError(
             "name one dataset for a report, or two inputs to compare them; more than two inputs "
@@ -138,10 +137,7 @@ def report_of(options: PreprocessOptions, against: Sequence[str] = ()) -> Report
         )
         return compare(a, b)
     if any(datasets):
-        _need("polars", "reading records/")
-        from pipeline.report.gather.dataset import dataset_report
-
-        return dataset_report(options.inputs[0], _entries(against))
+        return _dataset_report(options.inputs[0], against)
     return _sequences_side(options, options.inputs).report
 
 
@@ -170,15 +166,17 @@ def _recount(names: Sequence[str]) -> None:
             recount(name, read_manifest(name))
 
 
-def _entries(names: Sequence[str]) -> list[Entries]:
-    """Read the files of `--against`."""
-    if not names:
-        return []
+def _dataset_report(name: str, against: Sequence[str]) -> Report:
+    _need("polars", "reading records/")
+    if not against:
+        from pipeline.report.gather.dataset import dataset_report
+
+        return dataset_report(name)
     from pipeline.build.progress import reporter
-    from pipeline.report.gather.against import read_entries
+    from pipeline.report.gather.against.report_against import report_against
 
     with reporter(as_json=False) as progress:
-        return [read_entries(name, progress) for name in names]
+        return report_against(name, against, progress)
 
 
 def _dataset_side(name: str) -> Side:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from pipeline.report.distributions import Distribution
 from pipeline.report.model_estimates import Budget, Prediction
 from pipeline.report.model_headers import HeaderCounts
-from pipeline.report.model_leaks import FileOverlap, SharedValues
+from pipeline.report.model_leaks import Exclusion, FileOverlap, SharedValues
 
 SCHEMA: Final = 1
 """Version of the JSON. The version increases when a key is removed or changes its meaning, but not
@@ -250,6 +250,7 @@ class Report:
     prediction: predicted size of a build; None for a dataset
     warnings: sentences about inputs that `thdpack preprocess` would refuse; empty for a dataset
     headers: counts of what headers state; None for FASTA
+    exclusions: records that `--exclude` left out, by file and kind; empty for FASTA
     leaks: sequences and clusters that splits share, for each pair of splits; empty for FASTA
     against: overlap with each file of `--against`
     """
@@ -283,6 +284,7 @@ class Report:
     prediction: Prediction | None
     warnings: tuple[str, ...] = ()
     headers: HeaderCounts | None = None
+    exclusions: tuple[Exclusion, ...] = ()
     leaks: tuple[SharedValues, ...] = ()
     against: tuple[FileOverlap, ...] = ()
     schema: int = SCHEMA

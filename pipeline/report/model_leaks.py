@@ -1,4 +1,5 @@
-"""The data model of leaks: sequences that training and evaluation share."""
+"""The data model of leaks, which are sequences that training and evaluation share, and of the
+records that a build left out to avoid leaks."""
 
 from __future__ import annotations
 
@@ -25,6 +26,38 @@ class SharedValues:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Exclusion:
+    """Records that the build left out for one file of `--exclude`, for one reason.
+
+    kind: reason, one of `schemas.records.EXCLUSION_KINDS`
+    file: name of the file
+    records, residues: number of records, and number of their residues before cropping
+    """
+
+    kind: str
+    file: str
+    records: int
+    residues: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimilarEntries:
+    """Entries of a file that MMseqs2 finds similar to kept records, after cropping.
+
+    identity, coverage: minimum values, from 0 to 1; the coverage of either sequence suffices
+    in_splits: for each split, the number of entries that are similar to one of its kept records
+    in_kept: number of entries that are similar to a kept record
+    records: for each split, the number of its kept records that are similar to an entry
+    """
+
+    identity: float
+    coverage: float
+    in_splits: Mapping[str, int]
+    in_kept: int
+    records: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FileOverlap:
     """Entries of a file of sequences that are also in the dataset.
 
@@ -36,6 +69,7 @@ class FileOverlap:
     in_splits: for each split, the number of entries that are in its kept records
     in_records: number of entries that are in the input records, kept or not
     by_status: number of entries that are in the input records of each `schemas.records.Status`
+    similar: entries that are similar to kept records; None without `mmseqs:` before the name
     """
 
     name: str
@@ -43,3 +77,4 @@ class FileOverlap:
     in_splits: Mapping[str, int]
     in_records: int
     by_status: Mapping[str, int]
+    similar: SimilarEntries | None = None

@@ -283,7 +283,15 @@ def test_a_page_shows_the_numbers_of_its_report() -> None:
     assert report.headers is not None
     shown = [*report.headers.databases, *report.headers.existence, *report.headers.taxa]
     wanted = [group.residues_kept for group in (*shown, *report.headers.fragments)]
-    wanted += [report.against[0].entries, report.against[0].in_records, 4_301]
+    wanted += [
+        report.against[0].entries,
+        report.against[0].in_records,
+        4_301,
+        515,
+        61_616,
+        717,
+        1_818,
+    ]
     assert [number for number in wanted if f"{number:,}" not in text] == []
     assert [
         row.preset for row in report.budget.rows if duration(row.few_epochs_gpu_hours) not in text

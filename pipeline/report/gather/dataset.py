@@ -15,6 +15,7 @@ import polars as pl
 from pipeline.report.gather.assemble import PackedSplit, assemble, settings_of
 from pipeline.report.gather.compare import Side
 from pipeline.report.gather.lengths import sequences_of
+from pipeline.report.gather.records.exclusions import exclusions
 from pipeline.report.gather.records.facts import facts_of
 from pipeline.report.gather.records.header_counts import header_counts
 from pipeline.report.gather.records.overlaps import Entries, overlaps
@@ -24,6 +25,7 @@ from pipeline.report.model import Report
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
+from schemas.records import Status
 
 
 def dataset_report(url: str, against: Sequence[Entries] = ()) -> Report:
@@ -98,6 +100,7 @@ def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
     return replace(
         report,
         headers=header_counts(rows),
+        exclusions=exclusions(rows) if manifest.records_by_status[Status.EXCLUDED] else (),
         leaks=shared_values(rows, by_size, clusters=clusters),
         manifest_digest=manifest.digest,
         build=manifest.build,

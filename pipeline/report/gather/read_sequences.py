@@ -107,17 +107,8 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             progress.advance(count)
 
     def read(index: int) -> ReadRecords:
-        source, begin, end = planned.ranges[index]
-        task = MapTask(
-            index=index,
-            source=planned.sources[source],
-            begin=begin,
-            end=end,
-            partitions=1,
-            options=options,
-            work=folder_of(Path()),
-        )
-        return _read_range(task, source, on_bytes)
+        task = map_task(planned, index, options)
+        return _read_range(task, planned.ranges[index][0], on_bytes)
 
     with ThreadPoolExecutor(cores()) as threads:
         try:
@@ -131,6 +122,20 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
     for warning in first_warnings.values():
         progress.note(f"warning: {warning}")
     return replace(_joined(found), warnings=tuple(first_warnings.values()))
+
+
+def map_task(planned: Plan, index: int, options: DatasetOptions) -> MapTask:
+    """Return the task that would read a range of the inputs in a build."""
+    source, begin, end = planned.ranges[index]
+    return MapTask(
+        index=index,
+        source=planned.sources[source],
+        begin=begin,
+        end=end,
+        partitions=1,
+        options=options,
+        work=folder_of(Path()),
+    )
 
 
 def _read_range(task: MapTask, index: int, on_bytes: OnBytes) -> ReadRecords:

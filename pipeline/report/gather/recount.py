@@ -6,7 +6,7 @@ manifest. Use `thdpack verify` to find damaged files and invalid buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -67,17 +67,27 @@ def _totals(
     letters: int64[256], number of occurrences of each token id
     """
     statistics = SplitStatistics(capacity=manifest.capacity, longest=manifest.capacity)
+    for batch in shard_batches(folder, entries):
+        _add(statistics, batch, letters)
+    return statistics.totals()
+
+
+def shard_batches(folder: Path, entries: Iterable[ShardEntry]) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of shards. Each is valid until the next one.
+
+    Raises:
+        DatasetError: a shard cannot be read.
+    """
     for entry in entries:
         try:
             with pa.memory_map(str(folder / entry.name)) as file:
                 reader = pa.ipc.open_file(file)
                 for i in range(reader.num_record_batches):
-                    _add(statistics, reader.get_batch(i), letters)
+                    yield reader.get_batch(i)
         except (pa.ArrowInvalid, OSError, KeyError) as error:
             raise DatasetError(
                 f"{folder / entry.name}: not a readable shard: {error}; run thdpack verify"
             ) from error
-    return statistics.totals()
 
 
 def _add(statistics: SplitStatistics, batch: pa.RecordBatch, letters: NDArray[np.int64]) -> None:

@@ -24,7 +24,7 @@ from pipeline.report.html import (
     svg,
 )
 from pipeline.report.model import Report
-from pipeline.report.render import header_tables, leak_tables, numerals, tables
+from pipeline.report.render import header_tables, leak_tables, numerals, sentences, tables
 from pipeline.report.render.printable import printable, shortened
 from pipeline.report.render.table import Name
 from schemas.text.phrases import plural
@@ -63,6 +63,7 @@ def _environment() -> Environment:
     environment.globals |= {"TOP": plots.TOP, "BELOW": plots.BELOW, "RIDGE": plots.RIDGE}
     environment.globals |= {"SHOWN": _SHOWN, "tables": tables}
     environment.globals |= {"header_tables": header_tables, "leak_tables": leak_tables}
+    environment.globals["similar_to"] = sentences.similar_to
     return environment
 
 

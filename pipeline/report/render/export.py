@@ -19,7 +19,7 @@ from pipeline.report.comparison import Comparison
 from pipeline.report.distributions import Distribution, bins
 from pipeline.report.model import Report
 from pipeline.report.model_headers import Counts, HeaderCounts
-from pipeline.report.model_leaks import FileOverlap, SharedValues
+from pipeline.report.model_leaks import FileOverlap, SharedValues, SimilarEntries
 from pipeline.report.render.output_files import inside, write_text
 from pipeline.report.render.printable import printable
 
@@ -82,8 +82,10 @@ def _tables(report: Report) -> dict[str, Rows]:
         "repeated": _rows(report.repeated),
         "duplicates": _rows(report.duplicates),
         **_header_tables(report.headers),
+        "exclusions": _rows(report.exclusions),
         "leaks": [_leak(found) for found in report.leaks],
         "against": [_overlap(found) for found in report.against],
+        "similar": [_similar(file, file.similar) for file in report.against if file.similar],
     }
     for split in report.splits:
         for name in ("fill", "cost", "sequences"):
@@ -110,7 +112,16 @@ def _leak(found: SharedValues) -> dict[str, Any]:
 
 def _overlap(found: FileOverlap) -> dict[str, Any]:
     in_splits = {f"in_{split}": count for split, count in found.in_splits.items()}
-    return _scalars(found) | in_splits | dict(found.by_status)
+    return {name: value for name, value in _scalars(found).items() if name != "similar"} | {
+        **in_splits,
+        **found.by_status,
+    }
+
+
+def _similar(file: FileOverlap, found: SimilarEntries) -> dict[str, Any]:
+    in_splits = {f"in_{split}": count for split, count in found.in_splits.items()}
+    records = {f"records_of_{split}": count for split, count in found.records.items()}
+    return {"name": file.name, "entries": file.entries} | _scalars(found) | in_splits | records
 
 
 def _rows(entries: Iterable[Any]) -> Rows:

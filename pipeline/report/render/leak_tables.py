@@ -1,4 +1,4 @@
-"""Tables of sequences that training and evaluation share."""
+"""Tables of sequences that training and evaluation share, and of excluded records."""
 
 from __future__ import annotations
 
@@ -27,6 +27,20 @@ def leaks(report: Report) -> Table:
     )
 
 
+def exclusions(report: Report) -> Table:
+    """Return the records that files of --exclude left out."""
+    return table_of(
+        report.exclusions,
+        {
+            "file": lambda found: Name(found.file),
+            "kind": lambda found: found.kind,
+            "records": lambda found: f"{found.records:,}",
+            "residues": lambda found: f"{found.residues:,}",
+        },
+        words=2,
+    )
+
+
 def against(report: Report) -> Table:
     """Return the number of entries of each file that are in the dataset."""
     used = [
@@ -47,6 +61,29 @@ def against(report: Report) -> Table:
             "in any record": lambda file: f"{file.in_records:,}",
             **statuses,
         },
+    )
+
+
+def similar(report: Report) -> Table:
+    """Return the numbers of entries and of kept records that MMseqs2 finds similar."""
+    rows = []
+    for file in report.against:
+        if file.similar is not None:
+            found = file.similar
+            for split in shown_splits(report):
+                name = split.name
+                rows.append((file, name, found.in_splits[name], found.records[name]))
+            rows.append((file, "any split", found.in_kept, sum(found.records.values())))
+    return table_of(
+        rows,
+        {
+            "file": lambda row: Name(row[0].name),
+            "split": lambda row: row[1],
+            "entries": lambda row: f"{row[0].entries:,}",
+            "similar to\na record": lambda row: f"{row[2]:,}",
+            "records similar\nto an entry": lambda row: f"{row[3]:,}",
+        },
+        words=2,
     )
 
 

@@ -26,6 +26,15 @@ def longer_records(report: Report) -> str:
     )
 
 
+def similar_to(report: Report) -> str:
+    """Return a title for the table of entries that are similar to kept records."""
+    found = next(file.similar for file in report.against if file.similar is not None)
+    return (
+        f"entries similar to kept records: identity ≥ {found.identity:g}, "
+        f"coverage ≥ {found.coverage:g}"
+    )
+
+
 def small_data(report: Report) -> str:
     """Return a sentence if the data is too small for a whole published run, "" otherwise."""
     budget = report.budget

@@ -20,7 +20,7 @@ from pipeline.report.model_headers import HeaderCounts
 from pipeline.report.render import header_tables, leak_tables, tables
 from pipeline.report.render.numerals import about, percent, size
 from pipeline.report.render.printable import printable
-from pipeline.report.render.sentences import longer_records, small_data
+from pipeline.report.render.sentences import longer_records, similar_to, small_data
 from pipeline.report.render.table import Name, Table
 from schemas.records import Status
 from schemas.text.phrases import plural
@@ -56,6 +56,9 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     yield from _drawn(tables.inputs(report, _SHOWN))
     if len(report.inputs) > 1 and report.duplicates:
         yield from _drawn(tables.duplicates(report, _SHOWN))
+    if report.exclusions:
+        yield _title("records left out by --exclude")
+        yield from _drawn(leak_tables.exclusions(report))
     if report.headers is not None:
         yield from _headers(report.headers)
     yield _title(f"length in residues, {plural(report.records, 'record')} before cropping")
@@ -72,6 +75,9 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     if report.against:
         yield _title("entries of other files that equal a record of the dataset")
         yield from _drawn(leak_tables.against(report))
+    if (similar := leak_tables.similar(report)).rows:
+        yield _title(similar_to(report))
+        yield from _drawn(similar)
     yield _title("padding of these sequences, by way of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
     train = about(report.budget.tokens)

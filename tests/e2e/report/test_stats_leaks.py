@@ -143,6 +143,7 @@ def entries_in(entries: list[str], records: list[tuple[str, dict[str, Any]]]) ->
         for split in SPLITS
     }
     return {
+        "similar": None,
         "entries": len(entries),
         "in_splits": {split: among(found) for split, found in kept.items()},
         "in_records": among([text for text, _ in records]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pipeline.report.model_headers import Counts, Group, HeaderCounts, Taxon
-from pipeline.report.model_leaks import FileOverlap, SharedValues
+from pipeline.report.model_leaks import Exclusion, FileOverlap, SharedValues, SimilarEntries
 from schemas.records import Status
 from schemas.shard import SPLITS
 
@@ -23,6 +23,9 @@ def made_counts(records: int) -> dict[str, Any]:
             distinct_taxa=4_321,
             without_taxon=_counts(Counts, 9),
         ),
+        "exclusions": (
+            Exclusion(kind="contained", file=HOSTILE_ORGANISM, records=515, residues=61_616),
+        ),
         "leaks": tuple(
             SharedValues(of=of, splits=("train", split), shared=2, records=(3, 2))
             for of in ("sequences", "clusters")
@@ -35,6 +38,13 @@ def made_counts(records: int) -> dict[str, Any]:
                 in_splits=dict.fromkeys(SPLITS, 313),
                 in_records=414,
                 by_status=dict.fromkeys((status.value for status in Status), 21),
+                similar=SimilarEntries(
+                    identity=0.3,
+                    coverage=0.5,
+                    in_splits=dict.fromkeys(SPLITS, 616),
+                    in_kept=717,
+                    records=dict.fromkeys(SPLITS, 1_818),
+                ),
             ),
         ),
     }

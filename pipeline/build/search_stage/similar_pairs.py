@@ -1,0 +1,90 @@
+"""Find similar sequences in two FASTA files, with MMseqs2.
+
+The settings are those of `--exclude mmseqs:FILE` and of `thdpack stats --against mmseqs:FILE`. All
+settings that have an effect are given here, because defaults differ between versions of MMseqs2.
+`--split 1` keeps MMseqs2 from dividing the targets according to the machine's memory. MMseqs2
+writes the same rows with any number of threads, but in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.build.mmseqs.run import run_mmseqs
+from pipeline.build.named_files.exclude.result_table import Layout, result_batches
+from pipeline.inputs.source import Source
+
+_COLUMNS: Final = ("query", "target", "fident", "qcov", "tcov")
+_SETTINGS: Final = (
+    *("--dbtype", "1"),  # proteins, even if all letters are those of nucleotides
+    *("--format-output", ",".join(_COLUMNS)),
+    *("--split", "1"),
+    *("-s", "5.7"),
+    *("-e", "0.001"),
+    *("--max-seqs", "300"),
+    *("-v", "2"),
+)
+_ROUNDING: Final = 0.001
+"""MMseqs2 prints identities with three decimals."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """A search with MMseqs2.
+
+    mmseqs: path of the binary
+    queries, targets: FASTA files whose ids are whole numbers
+    scratch: folder for temporary files
+    identity, coverage: minimum values, from 0 to 1; the coverage of either sequence suffices
+    threads: number of threads of MMseqs2
+    """
+
+    mmseqs: str
+    queries: Path
+    targets: Path
+    scratch: Path
+    identity: float
+    coverage: float
+    threads: int
+
+
+def similar_pairs(search: Search) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield the ids of the queries and of the targets of similar pairs, in blocks.
+
+    The results for one query depend on the targets only, not on other queries. Of the targets of a
+    query, MMseqs2 aligns the 300 that share the most words with it.
+
+    Raises:
+        BuildError: MMseqs2 failed.
+    """
+    found = search.scratch / "found.tsv"
+    found.touch()
+    least = max(0.0, search.identity - _ROUNDING)
+    own = ("--min-seq-id", f"{least:.3f}", "--threads", str(search.threads))
+    files = (search.queries, search.targets, found, search.scratch / "tmp")
+    run_mmseqs(search.mmseqs, ["easy-search", *files, *_SETTINGS, *own], search.scratch)
+    table = Source(
+        url=str(found),
+        name=found.name,
+        bytes=found.stat().st_size,
+        fingerprint="",
+        format="tsv",
+        compression="none",
+        piece=1,
+    )
+    for batch in result_batches(table, Layout(names=_COLUMNS, skipped=0)):
+        identity, *coverage = (batch.column(name).to_numpy() for name in _COLUMNS[2:])
+        enough = (identity >= search.identity) & (np.maximum(*coverage) >= search.coverage)
+        yield _integers(batch.column("query"))[enough], _integers(batch.column("target"))[enough]
+
+
+def _integers(column: pa.Array) -> NDArray[np.int64]:
+    numbers: NDArray[np.int64] = column.cast(pa.large_string()).cast(pa.int64()).to_numpy()
+    return numbers

@@ -1,0 +1,1 @@
+"""Compare a dataset with other files: `thdpack stats DATASET --against FILE`."""

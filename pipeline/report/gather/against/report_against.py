@@ -1,0 +1,36 @@
+"""Make the report of a dataset with `--against`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pipeline.build.named_files.named_file import MMSEQS
+from pipeline.build.progress import Reporter
+from pipeline.report.gather.against.read_entries import read_entries
+from pipeline.report.gather.against.similar import refuse_unsearchable, similar_entries
+from pipeline.report.gather.dataset import dataset_report
+from pipeline.report.model import Report
+
+
+def report_against(url: str, names: Sequence[str], progress: Reporter) -> Report:
+    """Return the report of a dataset, with its overlap with each of some files.
+
+    Args:
+        names: path or URL of each file, perhaps after `mmseqs:`.
+    Raises:
+        InputError: a file cannot be read or breaks a rule.
+        ManifestError, DatasetError: see `dataset_report`.
+        BuildError: MMseqs2 is not installed, or failed.
+    """
+    searched = {name for name in names if name.startswith(MMSEQS)}
+    if searched:
+        refuse_unsearchable(url)
+    report = dataset_report(url, [read_entries(name, progress) for name in names])
+    overlaps = (
+        replace(found, similar=similar_entries(url, found.name, progress))
+        if found.name in searched
+        else found
+        for found in report.against
+    )
+    return replace(report, against=tuple(overlaps))
