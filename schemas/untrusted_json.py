@@ -43,7 +43,7 @@ BuildName = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 WorkName = Annotated[
     str,
     Meta(
-        pattern=r"\A(map|link|prepared|similar|rest-of-reduce|rest-of-rest-[0-9]{1,3})"
+        pattern=r"\A(map|clustered|link|prepared|similar|rest-of-reduce|rest-of-rest-[0-9]{1,3})"
         r"-[0-9]{6,12}\.arrow\Z"
     ),
 ]

@@ -162,8 +162,8 @@ class Build:
             prepared=prepared,
         )
         map_outcome.save(job)
-        self._link(job, map_outcome)
         job = self._search(job, map_outcome.residues)
+        self._link(job, map_outcome)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, map_outcome.residues)
         return self.finish(job, map_outcome, parts)
@@ -225,12 +225,11 @@ class Build:
         return tuple(self._phase(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
 
     def _search(self, job: Job, residues: int) -> Job:
-        """Search the kept records by MMseqs2; return the job with the results."""
+        """Search or cluster the kept records by MMseqs2; return the job with the results."""
         prepared = list(job.prepared)
         # one task at a time, because MMseqs2 uses all cores
         for task in search_tasks(job, self._plan, workers_of(self._options)):
-            name = f"search --exclude mmseqs:{task.file.name}"
-            prepared[task.index] = self._phase(name, [task], residues)[0]
+            prepared[task.index] = self._phase(task.purpose, [task], residues)[0]
         return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:

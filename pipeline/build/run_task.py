@@ -9,8 +9,9 @@ from pipeline.build.link_stage.link_partition import link_partition
 from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.named_files.prepare import prepare
 from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
+from pipeline.build.search_stage.cluster_records import cluster_records
 from pipeline.build.search_stage.search_exclusions import search_exclusions
-from pipeline.build.search_stage.search_task import SearchTask
+from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
 from pipeline.build.task_markers import Outcome, believed, leave_marker
 from pipeline.build.task_results import HashResult
 from pipeline.build.tasks import (
@@ -84,6 +85,8 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
             return partition_records(task, on_bytes)
         case HashTask():
             return HashResult(pieces=tuple(hash_range(task.source, task.begin, task.end, on_bytes)))
+        case ClusterTask():
+            return cluster_records(task, on_bytes)
         case LinkTask():
             return link_partition(task, on_bytes)
         case SearchTask():

@@ -14,7 +14,7 @@ from typing import Final
 from pipeline.build.build_plan import Plan
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.options import DatasetOptions
-from pipeline.build.search_stage.search_task import SearchTask
+from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
 from pipeline.build.task_results import PreparedFile
 from pipeline.build.tasks import (
     HashTask,
@@ -81,12 +81,14 @@ def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[Hash
     ]
 
 
-def search_tasks(job: Job, planned: Plan, threads: int) -> list[SearchTask]:
-    """Return a task for each `--exclude mmseqs:FILE`."""
+def search_tasks(job: Job, planned: Plan, threads: int) -> list[SearchTask | ClusterTask]:
+    """Return a task for each option that begins with `mmseqs:`. The other stages start later."""
     return [
-        SearchTask(job=job, index=i, file=file, partitions=planned.partitions, threads=threads)
+        (SearchTask if file.option == "exclude" else ClusterTask)(
+            job=job, index=i, file=file, partitions=planned.partitions, threads=threads
+        )
         for i, file in enumerate(planned.named_files)
-        if file.option == "exclude" and file.mmseqs
+        if file.mmseqs
     ]
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.build.clusters.link_task import LinkTask
-from pipeline.build.search_stage.search_task import SearchTask
+from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
 from pipeline.build.task_results import (
     LinkResult,
     MapResult,
@@ -184,6 +184,8 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
         return result.spill.name == task.spill
     if isinstance(task, PrepareTask) and isinstance(result, PreparedFile):
         return result.file.name == task.prepared
+    if isinstance(task, ClusterTask) and isinstance(result, PreparedFile):
+        return result.file.name == task.table
     if isinstance(task, LinkTask) and isinstance(result, LinkResult):
         return result.links.name == task.links
     if isinstance(task, SearchTask) and isinstance(result, PreparedFile):

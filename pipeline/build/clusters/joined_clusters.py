@@ -40,7 +40,7 @@ def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = Fals
         BuildError: the file cannot be written.
     """
     records, found = sum(r.records for r in results), sum(r.found for r in results)
-    if not found:
+    if not found and job.clusters.bytes:
         _refuse_other_ids(job, [example for r in results for example in r.examples])
     joined = join_keys(read_pairs(job.work, results))
     table = pa.table([number_array(joined.keys), number_array(joined.roots)], schema=_SCHEMA)

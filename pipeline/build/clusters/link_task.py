@@ -33,5 +33,15 @@ class LinkTask:
         """Name of the link file, in the work folder."""
         return f"{self.name}.arrow"
 
+    @property
+    def by_sequence(self) -> bool:
+        """True if the members of the table are hashes of sequences (`--clusters mmseqs:0.5`), and
+        not ids. Such a table was not read from a file."""
+        return self.job.clusters.bytes == 0
+
     def identity(self) -> dict[str, Any]:
-        return {"build": self.job.build, "partition": self.partition}
+        return {
+            "build": self.job.build,
+            "partition": self.partition,
+            "table": self.job.clusters.file.xxh3_128,
+        }

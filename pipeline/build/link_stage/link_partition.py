@@ -4,7 +4,8 @@ Records with the same first piece (the part that cropping keeps) must be in the 
 must all records of a cluster. Therefore two clusters are joined if a record of one has the same
 first piece as a record of the other. All records with a first piece are in the same partition.
 
-1. Look up each record in the table of clusters: by its id, else by the accession in its header.
+1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
+   MMseqs2 made the table in this build, look up the hash of the record's sequence.
 2. For each first piece of kept records (before duplicates are dropped), note the smallest key of
    its clusters, and pairs of this cluster with each other one.
 3. A kept record that is not in the table, but has the first piece of one that is, belongs to that
@@ -30,6 +31,7 @@ from pipeline.build.named_files.clusters.cluster_kernel import text_keys
 from pipeline.build.named_files.clusters.cluster_table import ClusterTable, open_cluster_table
 from pipeline.build.named_files.clusters.joined_keys import smallest_clusters
 from pipeline.build.reduce_stage.deduplicate import KEPT
+from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
 from pipeline.build.spill.spill_kernel import unpack
 from pipeline.build.task_results import LinkResult
@@ -65,13 +67,12 @@ def link_partition(task: LinkTask, on_bytes: OnBytes) -> LinkResult:
     """
     spilled = SpilledRecords(task)
     table = open_cluster_table(task.job.clusters.file, task.work)
-    longest = task.job.options.longest_piece
     kept: list[_LookedUp] = []
     shared = _SharedPieces()
     records = found = 0
     examples: list[str] = []
     for run in spilled.runs():
-        looked_up = _look_up(run, table, longest)
+        looked_up = _look_up(run, table, task)
         shared.add(looked_up)
         records += len(run.rows)
         found += int(np.count_nonzero(looked_up.clusters))
@@ -79,7 +80,7 @@ def link_partition(task: LinkTask, on_bytes: OnBytes) -> LinkResult:
         on_bytes(int(run.rows.residues.sum()))
         if not spilled.large:
             kept.append(looked_up)
-    again = (_look_up(run, table, longest) for run in spilled.runs()) if spilled.large else kept
+    again = (_look_up(run, table, task) for run in spilled.runs()) if spilled.large else kept
     links, pair_bytes = write_links(
         task.work, task.links, shared.pairs, (shared.clusters_of(run) for run in again)
     )
@@ -92,23 +93,33 @@ def link_partition(task: LinkTask, on_bytes: OnBytes) -> LinkResult:
     )
 
 
-def _look_up(run: RecordRun, table: ClusterTable, longest: int) -> _LookedUp:
-    """Find the cluster of each record of a run, and hash the first pieces.
+def _look_up(run: RecordRun, table: ClusterTable, task: LinkTask) -> _LookedUp:
+    """Find the cluster of each record of a run, and hash the first pieces."""
+    find = _clusters_of_sequences if task.by_sequence else _clusters_of_names
+    kept = np.flatnonzero(run.rows.status == KEPT)
+    pieces = _first_pieces(run, task.job.options.longest_piece)[kept]
+    return _LookedUp(find(run.rows, table), kept, pieces)
 
-    Args:
-        longest: number of residues of the longest first piece.
-    """
-    ids, edges = bytes_and_edges(run.rows.id)
+
+def _clusters_of_sequences(rows: RecordRows, table: ClusterTable) -> NDArray[np.uint64]:
+    """Look up the lower halves of the records' hashes, in decimal digits."""
+    names = [b"%d" % low for low in rows.hash["low"].tolist()]
+    ends = np.cumsum([0, *map(len, names)], dtype=np.int64)
+    return table.find(_keys(np.frombuffer(b"".join(names), dtype=np.uint8), ends[:-1], ends[1:]))
+
+
+def _clusters_of_names(rows: RecordRows, table: ClusterTable) -> NDArray[np.uint64]:
+    """Look up the records' ids, and the accessions of records whose ids are not found."""
+    ids, edges = bytes_and_edges(rows.id)
     clusters = table.find(_keys(ids, edges[:-1], edges[1:]))
     missing = np.flatnonzero(clusters == 0)
     if missing.size:
-        ids, stated = (take_bytes(column, missing) for column in (run.rows.id, run.rows.stated))
+        ids, stated = (take_bytes(column, missing) for column in (rows.id, rows.stated))
         accession = unpack_headers(*bytes_and_edges(ids), *bytes_and_edges(stated)).accession
         edges = accession.edges.astype(np.int64)
         found = table.find(_keys(accession.values, edges[:-1], edges[1:]))
         clusters[missing] = np.where(edges[:-1] < edges[1:], found, 0)
-    kept = np.flatnonzero(run.rows.status == KEPT)
-    return _LookedUp(clusters, kept, _first_pieces(run, longest)[kept])
+    return clusters
 
 
 def _keys(

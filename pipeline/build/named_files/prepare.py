@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.build.named_files.clusters.linclust import prepare_linclust
 from pipeline.build.named_files.clusters.read_clusters import prepare_clusters
 from pipeline.build.named_files.named_file import NamedFile
 from pipeline.build.task_results import PreparedFile
@@ -21,8 +22,9 @@ def prepare(file: NamedFile, name: str, work: Folder) -> PreparedFile:
         from pipeline.build.named_files.metadata.prepare_table import prepare_metadata
 
         return prepare_metadata(file, name, work)
-    if file.option == "clusters" and not file.mmseqs:
-        return prepare_clusters(file, name, work)
+    if file.option == "clusters":
+        read = prepare_linclust if file.mmseqs else prepare_clusters
+        return read(file, name, work)
     if file.option == "exclude":
         from pipeline.build.named_files.exclude.exclude_file import prepare_exclusions
 

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build.reduce_stage.deduplicate import KEPT
+from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
 from pipeline.build.tasks import Job, OnBytes, ReduceTask
 from schemas.vocabulary import ESM2
 
 
-def write_kept_records(job: Job, partitions: int, path: Path, on_bytes: OnBytes) -> int:
+def write_kept_records(
+    job: Job,
+    partitions: int,
+    path: Path,
+    on_bytes: OnBytes,
+    name: Callable[[RecordRows], NDArray[Any]] = lambda rows: rows.ordinal,
+) -> int:
     """Write each distinct sequence of the kept records once; return the number of sequences.
 
-    The header of a sequence is the ordinal of its first record. Equal sequences are in the same
-    partition, so this needs only the memory of a partition's hashes. The sequences are in the order
-    of partitions, and within a partition in the order of ordinals. The file's bytes do not depend
-    on anything else.
+    The header of a sequence is, by default, the ordinal of its first record. Equal sequences are in
+    the same partition, so this needs only the memory of a partition's hashes. The sequences are in
+    the order of partitions, and within a partition in the order of ordinals. The file's bytes do
+    not depend on anything else.
 
     Args:
         on_bytes: called with the number of residues written since the last call.
+        name: function that returns the numbers, integer[N], that become the headers of the
+            sequences of N records.
     Raises:
         DamagedSpillError: a spill is damaged.
     """
@@ -33,14 +43,14 @@ def write_kept_records(job: Job, partitions: int, path: Path, on_bytes: OnBytes)
             task = ReduceTask(job=job, partition=partition, partitions=partitions)
             for run, first in _first_records(SpilledRecords(task)):
                 tokens, edges = run.tokens()
-                file.writelines(fasta_entries(run.rows.ordinal[first], tokens, edges, first))
+                file.writelines(fasta_entries(name(run.rows)[first], tokens, edges, first))
                 on_bytes(int(run.rows.residues[first].sum()))
                 written += first.size
     return written
 
 
 def fasta_entries(
-    names: NDArray[np.int64],
+    names: NDArray[Any],
     tokens: NDArray[np.uint8],
     edges: NDArray[np.int64],
     rows: NDArray[np.int64],
@@ -48,7 +58,7 @@ def fasta_entries(
     """Yield an entry of FASTA for each row. Tokens that are no letters become X.
 
     Args:
-        names: int64[M], number that becomes the header of each entry.
+        names: integer[M], number that becomes the header of each entry.
         tokens: uint8[T], tokens of all rows.
         edges: int64[…], edges in `tokens`. Row i is tokens[edges[i]:edges[i + 1]].
         rows: int64[M], rows to write.

@@ -21,7 +21,7 @@ from pipeline.build.exclusion.entries import (
 from pipeline.build.mmseqs.binary import find_mmseqs, mmseqs_version
 from pipeline.build.mmseqs.run import scratch_folder
 from pipeline.build.search_stage.kept_records import fasta_entries, write_kept_records
-from pipeline.build.search_stage.search_task import SearchTask
+from pipeline.build.search_stage.search_tasks import SearchTask
 from pipeline.build.search_stage.similar_pairs import Search, similar_pairs
 from pipeline.build.task_results import PreparedFile
 from pipeline.build.tasks import OnBytes

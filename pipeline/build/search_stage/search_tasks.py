@@ -1,4 +1,4 @@
-"""The task of the search stage."""
+"""The tasks of the search stage."""
 
 from __future__ import annotations
 
@@ -37,12 +37,54 @@ class SearchTask:
         return f"similar-{self.index:06d}"
 
     @property
+    def purpose(self) -> str:
+        """Name of the phase in which the task runs."""
+        return f"search --exclude mmseqs:{self.file.name}"
+
+    @property
     def work(self) -> Folder:
         return self.job.work
 
     @property
     def similar(self) -> str:
         """Name of the work file that lists the similar records."""
+        return f"{self.name}.arrow"
+
+    def identity(self) -> dict[str, Any]:
+        return {"build": self.job.build, "fingerprint": self.file.fingerprint}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterTask:
+    """Cluster the kept records (`--clusters mmseqs:0.5`). See `SearchTask` for the fields.
+
+    The result is `job.prepared[index]` with another work file, the table of clusters.
+    """
+
+    result_type: ClassVar[type[PreparedFile]] = PreparedFile
+
+    job: Job
+    index: int
+    file: NamedFile
+    partitions: int
+    threads: int
+
+    @property
+    def name(self) -> str:
+        return f"clustered-{self.index:06d}"
+
+    @property
+    def purpose(self) -> str:
+        """Name of the phase in which the task runs."""
+        return f"cluster records, --clusters {self.file.name}"
+
+    @property
+    def work(self) -> Folder:
+        return self.job.work
+
+    @property
+    def table(self) -> str:
+        """Name of the table of clusters, in the work folder."""
         return f"{self.name}.arrow"
 
     def identity(self) -> dict[str, Any]:

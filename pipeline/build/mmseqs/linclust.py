@@ -1,0 +1,41 @@
+"""Settings of `mmseqs easy-linclust`, for `--clusters mmseqs:0.5`.
+
+All settings that have an effect are given here, because defaults differ between versions. The
+clusters depend neither on the number of threads nor on the memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.errors import BuildError
+
+SETTINGS: Final = (
+    *("--dbtype", "1"),  # proteins, even if all letters are those of nucleotides
+    *("-c", "0.8"),
+    *("--cov-mode", "0"),  # the alignment covers 80 % of both sequences
+    *("-e", "0.001"),
+    *("--cluster-mode", "0"),
+    *("--kmer-per-seq", "21"),
+    *("--max-seq-len", "65535"),
+    *("-v", "2"),
+)
+
+
+def linclust_identity(value: str) -> str:
+    """Return the minimum identity in `mmseqs:0.5`, as text.
+
+    Raises:
+        BuildError: the identity is not a number above 0, up to 1.
+    """
+    text = value.partition(":")[2]
+    try:
+        identity = float(text)
+    except ValueError:
+        identity = 0
+    if not 0 < identity <= 1:
+        raise BuildError(
+            f"--clusters {value}: expected an identity above 0, up to 1, such as mmseqs:0.5, "
+            "or a table of clusters"
+        )
+    return f"{identity:g}"

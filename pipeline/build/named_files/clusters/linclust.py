@@ -1,0 +1,32 @@
+"""Prepare `--clusters mmseqs:0.5`: an empty table, until MMseqs2 has clustered the records."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import xxhash
+
+from pipeline.build.mmseqs.linclust import SETTINGS, linclust_identity
+from pipeline.build.named_files.clusters.cluster_table import write_cluster_table
+from pipeline.build.named_files.named_file import NamedFile
+from pipeline.build.task_results import PreparedFile
+from pipeline.storage.folder import Folder
+
+
+def prepare_linclust(file: NamedFile, name: str, work: Folder) -> PreparedFile:
+    """Write an empty table. Its hash covers the version and the settings of MMseqs2.
+
+    Raises:
+        BuildError: the identity is wrong, or the work file cannot be written.
+    """
+    described = [file.mmseqs_version, linclust_identity(file.name), *SETTINGS]
+    empty = np.empty(0, dtype=np.uint64)
+    return PreparedFile(
+        option="clusters",
+        name=file.name,
+        bytes=0,
+        file=write_cluster_table([(empty, empty)], [], name, work),
+        rows=0,
+        xxh3_128=xxhash.xxh3_128_hexdigest(json.dumps(described).encode()),
+    )

@@ -1,0 +1,104 @@
+"""`--clusters mmseqs:0.5`: MMseqs2 clusters the kept records of a build."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.corpus import LETTERS, digest, fasta, read_manifest, read_records
+from tests.helpers.processes.command_line import Run
+
+needs_mmseqs = pytest.mark.skipif(shutil.which("mmseqs") is None, reason="MMseqs2 is not installed")
+OPTIONS = ("--capacity", "1024", "--max-seq-len", "256", "--split", "valid=0.3,test=0.3")
+SIZES = {"task_bytes": 8_000, "partition_bytes": 8_000}
+
+
+@pytest.fixture(scope="module")
+def families() -> list[tuple[str, str]]:
+    """Return records of 40 families. Members of a family differ in a few residues at the end, and
+    some are copies. Records of different families have nothing in common."""
+    rng = random.Random(1)
+    found = []
+    for family in range(40):
+        first = "".join(rng.choices(LETTERS, k=150))
+        members = [first]
+        for _ in range(rng.randint(0, 4)):
+            end = "".join(rng.choices(LETTERS, k=rng.randint(1, 10)))
+            members.append(first[: -len(end)] + end if rng.random() < 0.8 else first)
+        found += [(f"f{family}_{i} x", residues) for i, residues in enumerate(members)]
+    rng.shuffle(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def corpus(families: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("families") / "made.fasta"
+    path.write_bytes(fasta(families))
+    return path
+
+
+@needs_mmseqs
+def test_families_are_clusters_and_the_bytes_do_not_depend_on_threads(
+    run: Run, corpus: Path, tmp_path: Path
+) -> None:
+    for workers in (1, 2):
+        words = ("--out", tmp_path / str(workers), "--clusters", "mmseqs:0.5", *OPTIONS)
+        done = run("preprocess", corpus, *words, "--workers", workers, **SIZES)
+        assert done.returncode == 0, done.stderr
+    assert digest(tmp_path / "1") == digest(tmp_path / "2")
+    clusters, splits = defaultdict(set), defaultdict(set)
+    for row in read_records(tmp_path / "1"):
+        family = row["id"].partition("_")[0]
+        clusters[family].add(row["cluster"])
+        if row["status"] == "kept":
+            splits[family].add(row["split"])
+    assert all(len(found) == 1 for found in (*clusters.values(), *splits.values()))
+    assert len({key for keys in clusters.values() for key in keys}) == 40
+    assert {split for found in splits.values() for split in found} == {"train", "valid", "test"}
+    assert run("verify", tmp_path / "1", "--deep").returncode == 0
+    entry = read_manifest(tmp_path / "1").named_files[0]
+    assert (entry.name, entry.bytes) == ("mmseqs:0.5", 0)
+    assert not (tmp_path / "1" / ".build").exists()
+
+
+@needs_mmseqs
+def test_the_version_of_mmseqs_is_part_of_the_digest(
+    run: Run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--clusters", "mmseqs:0.5", *OPTIONS)
+    builds = set()
+    for version in ("14", "15"):
+        for module in ("named_files.named_file", "search_stage.cluster_records"):
+            monkeypatch.setattr(f"pipeline.build.{module}.mmseqs_version", lambda _, v=version: v)
+        assert run("preprocess", corpus, "--out", tmp_path / version, *words).returncode == 0
+        builds.add(read_manifest(tmp_path / version).build)
+    assert len(builds) == 2
+
+
+@needs_mmseqs
+@pytest.mark.parametrize("value", ["mmseqs:", "mmseqs:0", "mmseqs:1.5", "mmseqs:x", "mmseqs:nan"])
+def test_a_wrong_identity_is_a_clear_error(
+    run: Run, corpus: Path, tmp_path: Path, value: str
+) -> None:
+    done = run("preprocess", corpus, "--out", tmp_path / "out", "--clusters", value)
+    assert done.returncode == 1
+    assert f"--clusters {value}: expected an identity above 0, up to 1" in done.stderr
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@needs_mmseqs
+def test_a_build_that_keeps_no_record_says_so(run: Run, corpus: Path, tmp_path: Path) -> None:
+    words = ("--clusters", "mmseqs:0.5", "--min-residues", 1000)
+    done = run("preprocess", corpus, "--out", tmp_path / "out", *words)
+    assert done.returncode == 1
+    assert "no record was kept" in done.stderr
+
+
+def test_a_task_list_refuses_to_run_mmseqs(run: Run, corpus: Path, tmp_path: Path) -> None:
+    done = run("plan-tasks", corpus, "--out", tmp_path / "out", "--clusters", "mmseqs:0.5")
+    assert done.returncode == 1
+    assert "a task list cannot contain mmseqs:0.5, because MMseqs2 needs the records" in done.stderr
