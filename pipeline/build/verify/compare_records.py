@@ -4,8 +4,8 @@
    Check that there is exactly one row for each record.
 2. Check each shard, and compare each sequence with its record's row: shard, bucket, split, number
    of residues, hash and unknown letters (`compare_shard.py`).
-3. Compare statuses and duplicates with each other and with the manifest, and check that the first
-   sequence of each kept record was found exactly once.
+3. Compare statuses, duplicates and exclusions with each other and with the manifest, and check that
+   the first sequence of each kept record was found exactly once.
 4. Join the pieces of each record that `--long split` cut, and check the joined record
    (`long_records.py`).
 5. Compare the first pieces of records: `--dedup cropped` keeps each of them once, because cropping
@@ -120,6 +120,7 @@ def _contradictions(
     findings = Findings()
     findings.merge([result.findings for result in rows])
     _check_duplicates(job, findings)
+    _check_excluded(job, findings)
     kept = job.rows["status"] == STATUS_CODES.index(Status.KEPT)
     if manifest.options["dedup"] != "none":
         what = "kept although an earlier record has the same hash"
@@ -161,6 +162,24 @@ def _check_duplicates(job: DeepJob, findings: Findings) -> None:
             "a duplicate in another cluster than the record of its duplicate_of",
             ordinal[copies["cluster"] != originals["cluster"]],
         )
+
+
+def _check_excluded(job: DeepJob, findings: Findings) -> None:
+    """Check that all records with the residues of an excluded record are excluded."""
+    rows = job.rows
+    excluded = rows["hash"][rows["status"] == STATUS_CODES.index(Status.EXCLUDED)]
+    if not excluded.size:
+        return
+    low = np.sort(excluded["low"])
+    for begin in range(0, job.records, _BLOCK):
+        block = rows[begin : begin + _BLOCK]
+        kept = np.flatnonzero(block["status"] == STATUS_CODES.index(Status.KEPT))
+        found = block["hash"]["low"][kept]
+        near = low[np.minimum(np.searchsorted(low, found), low.size - 1)]
+        suspects = kept[near == found]
+        if suspects.size:  # comparing whole hashes is slow
+            suspects = suspects[np.isin(block["hash"][suspects], excluded)]
+        findings.add("kept although a record with the same residues is excluded", begin + suspects)
 
 
 def _check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) -> None:

@@ -14,6 +14,7 @@ from pipeline.build.verify.row_file import HASH_HALVES, ROW, mapped, reserve
 from pipeline.build.verify.verify_task import BucketRules
 from pipeline.storage.folder import Folder
 from schemas.manifest import Manifest
+from schemas.manifest_entries import FileOption
 from schemas.split_fractions import SplitFractions
 
 
@@ -26,6 +27,7 @@ class DeepJob:
     split_long: True if long records are cut into pieces (--long split)
     dedup_cropped: True if cropped records are compared (--dedup cropped)
     clusters: True if clusters decide splits (--clusters)
+    exclusion_files: names of the files of --exclude
     schema: schema of records/
     """
 
@@ -37,6 +39,7 @@ class DeepJob:
     split_long: bool
     dedup_cropped: bool
     clusters: bool
+    exclusion_files: tuple[str, ...]
     splits: SplitFractions
     schema: pa.Schema
 
@@ -55,7 +58,8 @@ class DeepJob:
             longest_piece=manifest.longest_piece,
             split_long=manifest.options["long"] == "split",
             dedup_cropped=manifest.options["dedup"] == "cropped",
-            clusters=any(entry.option == "clusters" for entry in manifest.named_files),
+            clusters=bool(_names(manifest, "clusters")),
+            exclusion_files=_names(manifest, "exclude"),
             splits=SplitFractions.parse(str(manifest.options["split"])),
             schema=manifest.records_schema,
         )
@@ -79,3 +83,8 @@ class DeepJob:
         """HASH_HALVES[records], hash of each kept record's first piece. Only with
         `compares_first_pieces`."""
         return mapped(self.work / "first-pieces", HASH_HALVES)[: self.records]
+
+
+def _names(manifest: Manifest, option: FileOption) -> tuple[str, ...]:
+    """Return the names of the files that an option named."""
+    return tuple(entry.name for entry in manifest.named_files if entry.option == option)

@@ -23,12 +23,12 @@ from pipeline.build.verify.row_file import ROW, put_rows
 from pipeline.reader.arrow_columns import numbers
 from schemas.errors import DatasetError
 from schemas.manifest_entries import RecordsEntry
-from schemas.records import STATUS_CODES, Status
+from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
 from schemas.shard import SPLITS
 
 _COLUMNS: Final = (
     *("ordinal", "source", "residues", "unknown", "hash", "split", "shard", "bucket", "status"),
-    *("duplicate_of", "cluster"),
+    *("duplicate_of", "cluster", "exclusion", "match", "match_file"),
 )
 """Columns that the deep check reads."""
 
@@ -101,6 +101,7 @@ def _copy_rows(task: RowsTask, content: pa.Buffer, result: RowsResult) -> None:
         rows = _rows_of(table)
         put_rows(all_rows, ordinal, rows)
         _check_rows(ordinal, rows, result.findings)
+        _check_matches(ordinal, table, rows, task.job.exclusion_files, result.findings)
         if not task.job.clusters:
             what = "has a cluster although the dataset was built without --clusters"
             result.findings.add(what, ordinal[rows["cluster"] != 0])
@@ -163,6 +164,35 @@ def _check_rows(ordinal: NDArray[np.int64], rows: NDArray[Any], findings: Findin
     )
 
 
+def _check_matches(
+    ordinal: NDArray[np.int64],
+    table: pa.Table,
+    rows: NDArray[Any],
+    files: tuple[str, ...],
+    findings: Findings,
+) -> None:
+    """Check that exactly the excluded records have a match, in a file of --exclude.
+
+    Args:
+        ordinal: int64[N].
+        rows: ROW[N], facts of the table's records.
+        files: names of the files of --exclude.
+    """
+    excluded = rows["status"] == STATUS_CODES.index(Status.EXCLUDED)
+    kind = _keys(one_chunk(table.column("exclusion")), _index_in(EXCLUSION_KINDS), null=-1)
+    file = _keys(one_chunk(table.column("match_file")), _index_in(files), null=-1)
+    missing = (kind < 0) | (file < 0) | ~_valid(one_chunk(table.column("match")))
+    findings.add(
+        "excluded without exclusion, match or match_file, or by a file that --exclude did not name",
+        ordinal[excluded & missing],
+    )
+    empty = (kind == -1) & (file == -1) & ~_valid(one_chunk(table.column("match")))
+    findings.add(
+        "has exclusion, match or match_file although it was not excluded",
+        ordinal[~excluded & ~empty],
+    )
+
+
 def shard_key(name: str) -> int:
     """Return a number for a shard's name. Two names have the same number with odds of 2⁻⁶⁴."""
     return xxhash.xxh3_64_intdigest(name.encode()) or 1
@@ -197,11 +227,18 @@ def _with_null(array: pa.Array, dtype: type[np.generic], null: int) -> NDArray[A
 
     pyarrow's `fill_null` would import pyarrow.compute, which takes 0.2 s.
     """
-    validity, values = array.buffers()
+    values = array.buffers()[1]
     found = np.frombuffer(
         values, dtype, len(array), offset=array.offset * np.dtype(dtype).itemsize
     ).copy()
     if array.null_count:
-        bits = np.unpackbits(np.frombuffer(validity, dtype=np.uint8), bitorder="little")
-        found[bits[array.offset : array.offset + len(array)] == 0] = null
+        found[~_valid(array)] = null
     return found
+
+
+def _valid(array: pa.Array) -> NDArray[np.bool_]:
+    """Return False for each null, bool[N]."""
+    if not array.null_count:
+        return np.ones(len(array), dtype=np.bool_)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], dtype=np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)

@@ -16,7 +16,7 @@ from tests.helpers.processes.command_line import preprocess
 
 def corpus() -> bytes:
     """Return records of which some are equal, some have the same length, and some are long."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)  # not the seed of made_records
 
     def residues(count: int) -> str:
         return "".join(rng.choice(list(LETTERS), count))
@@ -40,18 +40,21 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that builds a dataset with options, once.
 
     The file clusters.tsv has a cluster of three records, and the first of two records with equal
-    first pieces.
+    first pieces. The file test.fasta has a record of the corpus, and ids.txt names another.
     """
     folder = tmp_path_factory.mktemp("deep")
     (folder / "x.fasta").write_bytes(corpus())
     rows = [("same0", "same0"), ("same0", "same1"), ("same0", "copy"), ("twin0", "twin0")]
     (folder / "clusters.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in rows))
+    lines = corpus().decode().splitlines()
+    (folder / "test.fasta").write_text(">entry\n" + lines[lines.index(">same3") + 1])
+    (folder / "ids.txt").write_text("same4\n")
     shape = ("--capacity", "256", "--max-seq-len", str(MOST + 2))
 
     def build(*options: str) -> Path:
         out = folder / ("_".join(options) or "plain")
         if not out.exists():
-            words = [str(folder / word) if word.endswith(".tsv") else word for word in options]
+            words = [str(folder / word) if "." in word else word for word in options]
             preprocess(folder / "x.fasta", out, *shape, "--split", SPLIT_OPTION, *words)
         return out
 

@@ -19,7 +19,14 @@ from tests.helpers.data.damage import (
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("--long", "split"), ("--dedup", "cropped"), ("--clusters", "clusters.tsv")]
+    "options",
+    [
+        (),
+        ("--long", "split"),
+        ("--dedup", "cropped"),
+        ("--clusters", "clusters.tsv"),
+        ("--exclude", "test.fasta"),
+    ],
 )
 @pytest.mark.parametrize("more", [(), ("--length-multiple", "8", "--compression", "zstd")])
 def test_a_dataset_without_damage_passes(
