@@ -45,8 +45,7 @@ from schemas.records import STATUS_CODES, Status
 from schemas.text.phrases import plural
 
 _BLOCK: Final = 1 << 20
-"""Number of records whose duplicates are checked at once."""
-_NONE: Final = np.empty(0, dtype=np.int64)
+"""Number of records that are compared at once, which bounds memory."""
 
 
 def compare_records(
@@ -170,16 +169,11 @@ def _check_excluded(job: DeepJob, findings: Findings) -> None:
     excluded = rows["hash"][rows["status"] == STATUS_CODES.index(Status.EXCLUDED)]
     if not excluded.size:
         return
-    low = np.sort(excluded["low"])
-    for begin in range(0, job.records, _BLOCK):
-        block = rows[begin : begin + _BLOCK]
-        kept = np.flatnonzero(block["status"] == STATUS_CODES.index(Status.KEPT))
-        found = block["hash"]["low"][kept]
-        near = low[np.minimum(np.searchsorted(low, found), low.size - 1)]
-        suspects = kept[near == found]
-        if suspects.size:  # comparing whole hashes is slow
-            suspects = suspects[np.isin(block["hash"][suspects], excluded)]
-        findings.add("kept although a record with the same residues is excluded", begin + suspects)
+    kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
+    suspects = _with_low(rows["hash"], kept, np.sort(excluded["low"]))
+    if suspects.size:  # comparing whole hashes is slow
+        suspects = suspects[np.isin(rows["hash"][suspects], excluded)]
+    findings.add("kept although a record with the same residues is excluded", suspects)
 
 
 def _check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) -> None:
@@ -218,8 +212,27 @@ def equal_pairs(
     low = hashes["low"][among]
     low.sort()
     twice = low[1:][low[1:] == low[:-1]]
-    suspects = np.flatnonzero(among & np.isin(hashes["low"], twice)) if twice.size else _NONE
+    suspects = _with_low(hashes, among, twice)
     found = hashes[suspects]
     suspects = suspects[order := np.lexsort((suspects, found["high"], found["low"]))]
     equal = same_hash(found[order[1:]], found[order[:-1]])
     return suspects[:-1][equal], suspects[1:][equal]
+
+
+def _with_low(
+    hashes: NDArray[Any], among: NDArray[np.bool_], low: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Return the indices of the hashes whose lower half is in `low`, int64[K].
+
+    Args:
+        hashes: HASH_HALVES[N].
+        among: bool[N], mask of the hashes to compare.
+        low: uint64[M], sorted.
+    """
+    found = [np.empty(0, dtype=np.int64)]
+    for begin in range(0, hashes.size if low.size else 0, _BLOCK):
+        indices = begin + np.flatnonzero(among[begin : begin + _BLOCK])
+        halves = hashes["low"][indices]
+        nearest = low[np.minimum(np.searchsorted(low, halves), low.size - 1)]
+        found.append(indices[nearest == halves])
+    return np.concatenate(found)

@@ -61,6 +61,12 @@ def test_a_kept_record_with_the_residues_of_an_excluded_record_is_found(
     assert laws(dataset) == {KEPT}
 
 
+def test_a_hash_that_differs_in_its_upper_half_is_another_hash(dataset: OpenDataset) -> None:
+    excluded = dataset.all(status="excluded")[0]
+    excluded["hash"] = bytes(8) + dataset.all(status="kept")[1]["hash"][8:]
+    assert laws(dataset) == set()
+
+
 def test_an_excluded_record_in_a_bucket_is_found(dataset: OpenDataset) -> None:
     row, excluded = dataset.all(id="same5")[0], dataset.all(status="excluded")[0]
     leave_out(row, "excluded")
