@@ -30,6 +30,7 @@ MAX_SEQ_LEN = 24
 LONGEST = MAX_SEQ_LEN - 2
 HEADERS = ("sp|P{0}|N{0}_HUMAN a", "UniRef50_P{0} b n=1", "plain{0}")
 
+needs_mmseqs = pytest.mark.skipif(shutil.which("mmseqs") is None, reason="needs MMseqs2")
 piece = st.text("AC", min_size=1, max_size=14)
 
 
@@ -87,7 +88,7 @@ def rows_of(dataset: Path) -> list[tuple[str, Found | None]]:
 
 
 @settings(
-    max_examples=400 if LONG else 25,
+    max_examples=400 if LONG else 15,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -282,7 +283,26 @@ def test_files_without_any_match_are_noted(run: Run, corpus: Path, tmp_path: Pat
     assert "changed since this dataset was built" in changed.stderr
 
 
-@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="needs MMseqs2")
+@needs_mmseqs
+def test_mmseqs_excludes_similar_records_and_their_copies(run: Run, tmp_path: Path) -> None:
+    made = [text.upper() for _, text in made_records(30, seed=7, longest=300) if len(text) > 150]
+    relative = "".join("A" if i % 5 == 0 else letter for i, letter in enumerate(made[0]))
+    records = [*((f"r{i}", text) for i, text in enumerate(made)), ("copy", made[0])]
+    (tmp_path / "x.fasta").write_bytes(fasta(records))
+    (tmp_path / "test.fasta").write_bytes(fasta([("b", relative), ("a", relative)]))
+    out = tmp_path / "out"
+    excluded = ("--exclude", f"mmseqs:{tmp_path / 'test.fasta'}", "--exclude-identity", "0.7")
+    done = run("preprocess", tmp_path / "x.fasta", "--out", out, *excluded, "--dedup", "none")
+    assert done.returncode == 0, done.stderr
+    similar = ("excluded", ("similar", "a", "test.fasta"))
+    last = len(made)
+    assert rows_of(out) == [
+        similar if i in (0, last) else ("kept", None) for i in range(len(records))
+    ]
+
+
+@needs_mmseqs
+@pytest.mark.skipif(not LONG, reason="MMseqs2 takes seconds: THDPACK_LONG=1")
 def test_mmseqs_excludes_what_its_own_result_table_excludes(
     run: Run, records: list[tuple[str, str]], corpus: Path, tmp_path: Path
 ) -> None:

@@ -71,6 +71,22 @@ def test_a_metadata_table_on_a_store_gives_the_bytes_of_a_local_table(
     assert "note: protein 300" in run("inspect", OUT, "--record", "made300").stdout
 
 
+def test_exclusions_on_a_store_have_the_bytes_of_exclusions_on_a_disk(
+    run: Run, store: ObjectStore, corpus: Path, tmp_path: Path
+) -> None:
+    entries = corpus.read_bytes().split(b">")[1:6]
+    (tmp_path / "test.fasta").write_bytes(b"".join(b">" + entry for entry in entries))
+    put("s3://bucket/in/test.fasta", (tmp_path / "test.fasta").read_bytes())
+    found = []
+    for out, folder in ((OUT, "s3://bucket/in"), (str(tmp_path / "out"), str(tmp_path))):
+        words = ("--exclude", f"{folder}/test.fasta")
+        done = run("preprocess", corpus, "--out", out, *OPTIONS, *words, **SIZES)
+        assert done.returncode == 0, done.stderr
+        assert "excluded" in done.stdout
+        found.append(digests(out) if out == OUT else digest(Path(out)))
+    assert found[0] == found[1]
+
+
 def test_errors_stalls_and_cut_answers_of_a_store_do_not_change_the_bytes(
     proxied: Faults,
     corpus: Path,
