@@ -109,16 +109,15 @@ def check_splits(
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "runs"),
     [
-        {},
-        {"long": "split"},
-        {"long": "drop", "min_residues": 20},
-        {"dedup": "cropped"},
-        {"dedup": "none", "on_invalid": "skip"},
+        ({}, "many"),
+        ({"long": "split"}, "many"),
+        ({"long": "drop", "min_residues": 20}, "one"),
+        ({"dedup": "cropped"}, "one"),
+        ({"dedup": "none", "on_invalid": "skip"}, "many"),
     ],
 )
-@pytest.mark.parametrize("runs", ["one", "many"])
 def test_splits_are_those_of_connected_components(
     build_here: BuildHere,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,7 +166,7 @@ def test_killed_builds_with_clusters_give_the_same_bytes(tmp_path: Path) -> None
     (tmp_path / "made.fasta").write_bytes(fasta(made))
     rows = made_table([header for header, _ in made], seed=2)
     clusters = write_table(tmp_path / "clusters.tsv", rows)
-    count = 300 if LONG else 16
+    count = 300 if LONG else 10
     words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count), str(clusters)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.helpers.processes.killed", *words],
@@ -177,7 +176,7 @@ def test_killed_builds_with_clusters_give_the_same_bytes(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
-    assert len(set(json.loads(done.stdout))) >= 5
+    assert len(set(json.loads(done.stdout))) >= 4
 
 
 def test_a_task_list_with_a_link_stage_gives_the_same_bytes_after_kills(

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.build.named_files.clusters.linclust import prepare_linclust
+from pipeline.build.named_files.named_file import NamedFile
+from pipeline.storage.local_folder import LocalFolder
 from tests.helpers.data.corpus import LETTERS, digest, fasta, read_manifest, read_records
 from tests.helpers.processes.command_line import Run
 
@@ -65,22 +68,27 @@ def test_families_are_clusters_and_the_bytes_do_not_depend_on_threads(
     assert not (tmp_path / "1" / ".build").exists()
 
 
-@needs_mmseqs
-def test_the_version_of_mmseqs_is_part_of_the_digest(
-    run: Run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ("--clusters", "mmseqs:0.5", *OPTIONS)
-    builds = set()
-    for version in ("14", "15"):
-        for module in ("named_files.named_file", "search_stage.cluster_records"):
-            monkeypatch.setattr(f"pipeline.build.{module}.mmseqs_version", lambda _, v=version: v)
-        assert run("preprocess", corpus, "--out", tmp_path / version, *words).returncode == 0
-        builds.add(read_manifest(tmp_path / version).build)
-    assert len(builds) == 2
+def test_the_version_and_the_identity_are_part_of_the_digest(tmp_path: Path) -> None:
+    """The digest of a build covers the digests of prepared files."""
+    work, digests = LocalFolder(tmp_path, tmp_path), {}
+    for version, identity in (("14", "0.5"), ("15", "0.5"), ("14", "0.6"), ("14", "0.50")):
+        value = NamedFile(
+            option="clusters",
+            url="",
+            name=f"mmseqs:{identity}",
+            bytes=0,
+            fingerprint="",
+            mmseqs=True,
+            mmseqs_version=version,
+        )
+        prepared = prepare_linclust(value, "prepared-000000.arrow", work)
+        digests[version, identity] = prepared.xxh3_128
+    assert len(set(digests.values())) == 3
+    assert digests["14", "0.5"] == digests["14", "0.50"]
 
 
 @needs_mmseqs
-@pytest.mark.parametrize("value", ["mmseqs:", "mmseqs:0", "mmseqs:1.5", "mmseqs:x", "mmseqs:nan"])
+@pytest.mark.parametrize("value", ["mmseqs:nan", "mmseqs:1.5"])
 def test_a_wrong_identity_is_a_clear_error(
     run: Run, corpus: Path, tmp_path: Path, value: str
 ) -> None:
