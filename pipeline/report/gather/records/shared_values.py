@@ -13,7 +13,6 @@ from typing import Final, Literal
 import polars as pl
 
 from pipeline.report.model_leaks import SharedValues
-from schemas.records import Status
 
 _COLUMNS: Final[dict[Literal["sequences", "clusters"], str]] = {
     "sequences": "hash",
@@ -39,14 +38,13 @@ def _shared(
     rows: pl.LazyFrame, splits: Sequence[str], of: Literal["sequences", "clusters"]
 ) -> list[SharedValues]:
     largest, *others = splits
-    kept = rows.filter(pl.col("status") == Status.KEPT.value).select(
-        pl.col(_COLUMNS[of]).alias("value"), "split"
-    )
-    small = _counted(kept.filter(pl.col("split") != largest), "value", "split")
+    # only kept records have a split
+    values = rows.select(pl.col(_COLUMNS[of]).alias("value"), "split")
+    small = _counted(values.filter(pl.col("split") != largest), "value", "split")
     counts = {split: small.filter(pl.col("split") == split).drop("split") for split in others}
     wanted = small.select("value").unique().lazy()
     counts[largest] = _counted(
-        kept.filter(pl.col("split") == largest).join(wanted, on="value", how="semi"), "value"
+        values.filter(pl.col("split") == largest).join(wanted, on="value", how="semi"), "value"
     )
     found = []
     for pair in combinations(splits, 2):
