@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.data.corpus import LETTERS, fasta, made_records
-from tests.helpers.data.damage import MOST, SPLIT_OPTION, OpenDataset
+from tests.helpers.data.damaged_datasets import MOST, SPLIT_OPTION, OpenDataset
 from tests.helpers.processes.command_line import preprocess
 
 

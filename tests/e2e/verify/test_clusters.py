@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.data.damage import MOST, OpenDataset, Row, laws
+from tests.helpers.data.damaged_datasets import MOST, OpenDataset, Row, laws
 from tests.helpers.data.slow_clusters import slow_split
 
 

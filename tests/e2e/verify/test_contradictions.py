@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from schemas.shard import SPLITS
-from tests.helpers.data.damage import (
+from tests.helpers.data.damaged_datasets import (
     OpenDataset,
     hash_of,
     laws,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.data.damage import OpenDataset, laws, leave_out
+from tests.helpers.data.damaged_datasets import OpenDataset, laws, leave_out
 
 OPTIONS = ("--exclude", "test.fasta", "--exclude", "ids.txt")
 MATCH = ("exclusion", "match", "match_file")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.helpers.data.corpus import read_manifest
-from tests.helpers.data.damage import (
+from tests.helpers.data.damaged_datasets import (
     OpenDataset,
     deep,
     shallow,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.data.damage import (
+from tests.helpers.data.damaged_datasets import (
     MOST,
     OpenDataset,
     laws,

@@ -19,7 +19,7 @@ from schemas.errors import ManifestError
 from schemas.manifest import Manifest, _canonical
 from schemas.shard import shard_schema
 from tests.helpers.data.corpus import fasta, made_records, read_manifest
-from tests.helpers.data.damage import deep, shallow, update_entries
+from tests.helpers.data.damaged_datasets import deep, shallow, update_entries
 from tests.helpers.processes.command_line import Run, preprocess
 
 
