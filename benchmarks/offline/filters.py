@@ -1,12 +1,14 @@
-"""Time a build with --where and without, in alternation, on FASTA with UniRef headers.
+"""Time the cost of headers and of --where, in alternation, on FASTA with UniRef headers.
 
     python -m benchmarks.offline.filters swissprot.fasta uniref.fasta
     python -m benchmarks.offline.filters swissprot.fasta uniref.fasta --where "length > 50"
-    python -m benchmarks.checkouts ../before . --fasta uniref.fasta
+    python -m benchmarks.offline.filters swissprot.fasta uniref.fasta --unknown-headers other.fasta
 
-The first command replaces the headers of a FASTA file by made headers of UniRef50, which are about
-110 bytes long, and writes the result to the second file, unless this file exists. The third command
-compares two versions of thdpack on it, for example to find the cost of parsing headers.
+The commands replace the headers of a FASTA file by made headers of UniRef50, which are about 110
+bytes long, and write the result to the second file, unless this file exists. The first two commands
+build from this file with a filter and without. The third command measures what the values of
+headers cost: it also writes a file of the same size whose headers belong to no known family, and
+builds from both files.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ class Options:
     """FASTA with made headers; written if it does not exist."""
     where: str = "taxid between 100 and 1000 and not fragment and cluster_size > 1"
     """Filter to time."""
+    unknown_headers: Path | None = None
+    """Compare with this FASTA file, whose headers state no value, instead of timing a filter. The
+    file is written if it does not exist."""
     rounds: int = 5
     """Number of timed builds of each kind, after one warm-up build."""
 
@@ -84,24 +89,44 @@ def build(fasta: Path, where: str | None) -> float:
     return seconds
 
 
-def main(options: Options) -> None:
-    if not options.made.exists():
-        write_made_headers(options.source, options.made)
-    size = options.made.stat().st_size / 1e6
-    build(options.made, options.where)
-    times: dict[str | None, list[float]] = {None: [], options.where: []}
-    for _ in range(options.rounds):
-        for where, found in times.items():
-            found.append(build(options.made, where))
-    for where, found in times.items():
+def write_unknown_headers(made: Path, other: Path) -> None:
+    """Copy FASTA with headers of UniRef50, and make each header one of no known family."""
+    with made.open() as lines, other.open("w") as out:
+        out.writelines(line.replace(">UniRef50_", ">Cluster5_", 1) for line in lines)
+
+
+def compare(rounds: int, first: tuple[Path, str | None], second: tuple[Path, str | None]) -> None:
+    """Print times of two builds, and the speed of the second relative to the first.
+
+    Args:
+        first, second: input and filter of each build.
+    """
+    build(*second)
+    times: dict[tuple[Path, str | None], list[float]] = {first: [], second: []}
+    for _ in range(rounds):
+        for kind, found in times.items():
+            found.append(build(*kind))
+    for (fasta, where), found in times.items():
         middle = statistics.median(found)
-        print(f"{where or 'no filter'}: {middle:.2f} s, {size / middle:.1f} MB/s")
+        speed = fasta.stat().st_size / 1e6 / middle
+        print(f"{fasta.name}, {where or 'no filter'}: {middle:.2f} s, {speed:.1f} MB/s")
     ratios = [a / b for a, b in zip(*times.values(), strict=True)]
     low, high = min(ratios), max(ratios)
     print(
-        f"speed with --where, relative to the speed without: {statistics.median(ratios):.2f} "
-        f"({low:.2f} to {high:.2f} in {options.rounds} rounds)"
+        f"speed of the second build, relative to the first: {statistics.median(ratios):.3f} "
+        f"({low:.3f} to {high:.3f} in {rounds} rounds)"
     )
+
+
+def main(options: Options) -> None:
+    if not options.made.exists():
+        write_made_headers(options.source, options.made)
+    if options.unknown_headers is None:
+        compare(options.rounds, (options.made, None), (options.made, options.where))
+        return
+    if not options.unknown_headers.exists():
+        write_unknown_headers(options.made, options.unknown_headers)
+    compare(options.rounds, (options.unknown_headers, None), (options.made, None))
 
 
 if __name__ == "__main__":

@@ -92,12 +92,9 @@ class SpilledRecords:
         self._found: SpilledPartition = find_partition(
             task.work, [spill.name for spill in self._spills], task.partition, task.partitions
         )
-        self._clusters = clusters
-
-    @property
-    def large(self) -> bool:
+        self.large: Final = self._found.bytes > WHOLE_BYTES
         """True if the partition is read in more than one run."""
-        return self._found.bytes > WHOLE_BYTES
+        self._clusters = clusters
 
     def runs(self) -> Iterator[RecordRun]:
         """Yield the records in input order; every call reads the spills again.
