@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Union
 import tyro
 
 from pipeline.build.options import PreprocessOptions
-from pipeline.cli.card_options import CardOptions
+from pipeline.cli.report_options import CardOptions, StatsOptions
 from pipeline.cli.subcommand_options import (
     BenchReaderOptions,
     CommitOptions,
@@ -19,7 +19,6 @@ from pipeline.cli.subcommand_options import (
     PlanTasksOptions,
     PreprocessArguments,
     RunTaskOptions,
-    StatsOptions,
     TrainArguments,
     VerifyOptions,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.cli.card_options import CardOptions
+from pipeline.cli.report_options import CardOptions
 from pipeline.report.card.write_card import write_card
 from schemas.text.redact import without_credentials
 

@@ -115,7 +115,7 @@ def _subcommand(options: Any) -> int:
     """Run the subcommand whose options are given, and return an exit code."""
     from pipeline.build.options import PreprocessOptions
     from pipeline.cli import subcommand_options as a
-    from pipeline.cli.card_options import CardOptions
+    from pipeline.cli.report_options import CardOptions, StatsOptions
 
     match options:
         case a.PlanTasksOptions():
@@ -142,7 +142,7 @@ def _subcommand(options: Any) -> int:
             from pipeline.cli.inspect_dataset import run_inspect
 
             return run_inspect(options)
-        case a.StatsOptions():
+        case StatsOptions():
             from pipeline.cli.stats import run_stats
 
             return run_stats(options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.build.options import PreprocessOptions
 from pipeline.cli.arguments import UsageError
-from pipeline.cli.subcommand_options import StatsOptions
+from pipeline.cli.report_options import StatsOptions
 from pipeline.report.command import Outputs, is_dataset, stats
 from pipeline.report.command import UsageError as MixedInputsError
 

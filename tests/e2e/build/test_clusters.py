@@ -280,6 +280,9 @@ def test_the_summary_says_how_many_records_the_table_has(
     slow = SlowClusters(table, [], PIECE)
     found = sum(slow.name_of(header) is not None for header, _ in records)
     assert f"--clusters: found {found:,} of {len(records):,} records" in done.stderr
+    row = next(row for row in read_records(tmp_path / "out") if row["cluster"] is not None)
+    shown = run("inspect", tmp_path / "out", "--record", row["id"]).stdout
+    assert f"cluster {row['cluster']:016x}\n" in shown
     again = run("preprocess", corpus, "--out", tmp_path / "out", "--clusters", clusters, *OPTIONS)
     assert again.returncode == 0, again.stderr
     write_table(tmp_path / "clusters.tsv", [("plain1", "plain1")])

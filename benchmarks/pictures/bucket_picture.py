@@ -1,8 +1,8 @@
 """Draw a padded batch beside a THD bucket of the same sequences, for the README.
 
     thdpack preprocess data/sample.fasta --capacity 4096 --out data/sample-4096
-    python -m benchmarks.offline.bucket_picture data/sample-4096 docs/images/bucket.svg
-    python -m benchmarks.offline.bucket_picture data/sample-4096 docs/images/bucket-dark.svg \\
+    python -m benchmarks.pictures.bucket_picture data/sample-4096 docs/images/bucket.svg
+    python -m benchmarks.pictures.bucket_picture data/sample-4096 docs/images/bucket-dark.svg \\
         --scheme dark
 """
 

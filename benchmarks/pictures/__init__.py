@@ -1,0 +1,1 @@
+"""Make the pictures of the documents from real datasets and reports."""

@@ -1,0 +1,82 @@
+"""Options of `thdpack stats` and `thdpack card`. The docstrings are the help texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Optional
+
+import tyro
+
+from pipeline.cli.subcommand_options import Dataset, Ignore
+
+_STATS_INPUTS_HELP = (
+    "Folder or URL of a dataset, two of these to compare, or anything that `thdpack preprocess` "
+    "reads."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatsOptions:
+    """Report on a dataset or raw sequences: records, lengths, letters, buckets, padding, GPU-hours.
+
+    For a dataset, the command reads the manifest and records/, but no shards. For raw sequences, it
+    reads the inputs once and predicts their packing. It compares two datasets, or a dataset and one
+    input of raw sequences.
+
+    Example: thdpack stats data/uniref50 --html report.html
+
+    Example: thdpack stats uniref50.fasta.gz --capacity 65536
+    """
+
+    inputs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(
+            metavar="DATASET|INPUT", help=_STATS_INPUTS_HELP, help_behavior_hint="(required)"
+        ),
+    ]
+    json: Annotated[Optional[str], tyro.conf.arg(metavar="[FILE]")] = None  # noqa: UP045
+    """Write the report as JSON to FILE, a path or URL. Without FILE, print only the JSON."""
+    csv: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045
+    """Write each table as a CSV file into this folder, a path or URL."""
+    html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
+    """Write one self-contained HTML page to FILE, a path or URL."""
+    against: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(metavar="FILE"),
+    ] = ()
+    """Only for a dataset: count the sequences of FILE, such as the proteins of a test set, that are
+    also in the dataset. FILE may have any format that `thdpack preprocess` reads. `mmseqs:FILE`
+    also counts similar sequences, with MMseqs2. Repeat the option for several files."""
+    read_tokens: bool = False
+    """Only for datasets on a local disk: also read all shards, count letters and buckets again, and
+    fail if the manifest differs."""
+    capacity: Optional[int] = None  # noqa: UP045
+    """Only for raw sequences: tokens per bucket of the predicted build. Default: 16384."""
+    max_seq_len: Optional[int] = None  # noqa: UP045
+    """Only for raw sequences: longest sequence of the predicted build, in tokens. Default:
+    1024."""
+    long: Optional[Literal["truncate", "split", "drop"]] = None  # noqa: UP045
+    """Only for raw sequences: treatment of records that are longer than --max-seq-len in the
+    predicted build. Default: truncate."""
+    ignore: Ignore = ()
+    """Only for raw sequences: leave out files of folders and globs whose name or folder matches
+    GLOB."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CardOptions:
+    """Describe a dataset for publication, in two files.
+
+    croissant.json has Croissant 1.0 metadata, and README.md is a dataset card of the Hugging Face
+    Hub. Both are computed from the manifest: options, inputs, counts, release and licence.
+
+    Example: thdpack card data/uniref50
+    """
+
+    dataset: Dataset
+    """Folder or URL of the dataset."""
+    out: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045 (see options.py)
+    """Write the files into this folder, a path or URL. Default: the dataset's folder."""
+    overwrite: bool = False
+    """Also replace files that thdpack did not write, or that were edited since."""
