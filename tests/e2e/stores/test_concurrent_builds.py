@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 from fnmatch import fnmatch
 from pathlib import Path
@@ -155,6 +156,7 @@ def test_a_dataset_replaced_during_a_build_is_not_overwritten(
     slow = start(OUT, "--seed", "1", "--overwrite", setup=ONE_PROCESS)
     until(lambda: proxied.waiting, slow)
     del proxied.hold["PUT manifest.json"]
+    slow.send_signal(signal.SIGSTOP)  # else the build retries its request after a minute
     quick = run(
         "preprocess",
         "s3://bucket/in/made.fasta",
@@ -166,6 +168,7 @@ def test_a_dataset_replaced_during_a_build_is_not_overwritten(
         "--overwrite",
         **SIZES,
     )
+    slow.send_signal(signal.SIGCONT)
     assert quick.returncode == 0, quick.stderr
     release.set()
     said = slow.communicate(timeout=500)

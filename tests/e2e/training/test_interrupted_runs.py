@@ -151,7 +151,10 @@ def test_ctrl_c_is_answered_at_once_and_a_second_one_ends_the_step_under_way(
     batch = ("--buckets-per-step", str(2 * ranks), "--validate-every", "0", "--warmup-steps", "0")
     often = ("--checkpoint-every", "1")
     with Job(SLOW, arguments(many_shards, out, *batch, *often, steps=99), ranks=ranks) as job:
-        await_step(job, out, 2)  # by then, the checkpoint of step 1 is published
+        await_step(job, out, 2)
+        while not (out / "checkpoints" / "latest").exists():  # checkpoints are asynchronous
+            assert job.poll() is None, job.said
+            time.sleep(0.01)
         for rank in job.ranks:
             rank.send(signal.SIGINT)
         while "Ctrl-C again stops now" not in job.said:
