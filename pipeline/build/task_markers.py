@@ -184,12 +184,10 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
         return result.spill.name == task.spill
     if isinstance(task, PrepareTask) and isinstance(result, PreparedFile):
         return result.file.name == task.prepared
-    if isinstance(task, ClusterTask) and isinstance(result, PreparedFile):
-        return result.file.name == task.table
+    if isinstance(task, ClusterTask | SearchTask) and isinstance(result, PreparedFile):
+        return result.file.name == task.output
     if isinstance(task, LinkTask) and isinstance(result, LinkResult):
         return result.links.name == task.links
-    if isinstance(task, SearchTask) and isinstance(result, PreparedFile):
-        return result.file.name == task.similar
     if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):
         stem = task.stem
         if set(result.shards) != set(SPLITS) or set(result.statistics) != set(SPLITS):

@@ -47,7 +47,7 @@ def cluster_records(task: ClusterTask, on_bytes: OnBytes) -> PreparedFile:
         )
         if not count:
             empty = np.empty(0, dtype=np.uint64)
-            file = write_cluster_table([(empty, empty)], [], task.table, task.work)
+            file = write_cluster_table([(empty, empty)], [], task.output, task.work)
             return replace(prepared, file=file)
         own = ("--min-seq-id", linclust_identity(task.file.name), "--threads", str(task.threads))
         files = (records, found, scratch / "tmp")
@@ -60,5 +60,5 @@ def cluster_records(task: ClusterTask, on_bytes: OnBytes) -> PreparedFile:
             bytes=table.stat().st_size,
             fingerprint="",
         )
-        converted = prepare_clusters(clusters, task.table, task.work)
+        converted = prepare_clusters(clusters, task.output, task.work)
     return replace(prepared, file=converted.file, rows=converted.rows)

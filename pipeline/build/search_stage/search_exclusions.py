@@ -62,7 +62,7 @@ def search_exclusions(task: SearchTask, on_bytes: OnBytes) -> PreparedFile:
             threads=task.threads,
         )
         similar = _similar_records(similar_pairs(search) if count else (), entries)
-    return replace(prepared, file=write_entries(similar, task.work, task.similar))
+    return replace(prepared, file=write_entries(similar, task.work, task.output))
 
 
 def _similar_records(

@@ -12,13 +12,13 @@ from pipeline.storage.folder import Folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SearchTask:
-    """Search the kept records for sequences similar to those of `--exclude mmseqs:FILE`.
+class _MmseqsTask:
+    """Run MMseqs2 on the kept records.
 
-    The result is `job.prepared[index]` with another work file, which lists the similar records.
+    The result is `job.prepared[index]` with another work file, `output`.
 
     index: index of the file in `job.prepared`
-    file: the file that the option names
+    file: the file that the option names, or the value of the option
     partitions: number of partitions of the build
     threads: number of threads of MMseqs2. The identity does not include `threads`, because the
         result does not depend on it.
@@ -34,20 +34,15 @@ class SearchTask:
 
     @property
     def name(self) -> str:
-        return f"similar-{self.index:06d}"
-
-    @property
-    def purpose(self) -> str:
-        """Name of the phase in which the task runs."""
-        return f"search --exclude mmseqs:{self.file.name}"
+        raise NotImplementedError
 
     @property
     def work(self) -> Folder:
         return self.job.work
 
     @property
-    def similar(self) -> str:
-        """Name of the work file that lists the similar records."""
+    def output(self) -> str:
+        """Name of the task's work file."""
         return f"{self.name}.arrow"
 
     def identity(self) -> dict[str, Any]:
@@ -55,19 +50,28 @@ class SearchTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterTask:
-    """Cluster the kept records (`--clusters mmseqs:0.5`). See `SearchTask` for the fields.
+class SearchTask(_MmseqsTask):
+    """Search the kept records for sequences similar to those of `--exclude mmseqs:FILE`.
 
-    The result is `job.prepared[index]` with another work file, the table of clusters.
+    The work file lists the similar records.
     """
 
-    result_type: ClassVar[type[PreparedFile]] = PreparedFile
+    @property
+    def name(self) -> str:
+        return f"similar-{self.index:06d}"
 
-    job: Job
-    index: int
-    file: NamedFile
-    partitions: int
-    threads: int
+    @property
+    def purpose(self) -> str:
+        """Name of the phase in which the task runs."""
+        return f"search --exclude mmseqs:{self.file.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterTask(_MmseqsTask):
+    """Cluster the kept records: `--clusters mmseqs:0.5`.
+
+    The work file is the table of clusters.
+    """
 
     @property
     def name(self) -> str:
@@ -77,15 +81,3 @@ class ClusterTask:
     def purpose(self) -> str:
         """Name of the phase in which the task runs."""
         return f"cluster records, --clusters {self.file.name}"
-
-    @property
-    def work(self) -> Folder:
-        return self.job.work
-
-    @property
-    def table(self) -> str:
-        """Name of the table of clusters, in the work folder."""
-        return f"{self.name}.arrow"
-
-    def identity(self) -> dict[str, Any]:
-        return {"build": self.job.build, "fingerprint": self.file.fingerprint}
