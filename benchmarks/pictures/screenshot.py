@@ -3,8 +3,8 @@
     thdpack preprocess data/sample.fasta --out data/sample --capacity 4096 --split train=1
     thdpack stats data/sample --html report.html
     python -m benchmarks.pictures.screenshot report.html docs/images/report.png --height 2126
-    python -m benchmarks.pictures.screenshot report.html docs/images/report-dark.png --height 2126 \\
-        --scheme dark
+    python -m benchmarks.pictures.screenshot report.html docs/images/report-dark.png \\
+        --height 2126 --scheme dark
 
 This needs Chromium. The pictures in docs/images were taken with the font Inter installed.
 """
