@@ -135,7 +135,7 @@ def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> No
         )
         assert set(bucket["input_ids"][edges[count] :]) <= {1}
         free[bucket["split"]] += 2048 - edges[count]
-    # With the fewest possible buckets, less than one bucket is free. A packer may use one more.
+    # The fewest possible buckets leave less than one bucket free. A packer may use one bucket more.
     assert all(tokens < 2 * 2048 for tokens in free.values()), free
 
 
@@ -185,7 +185,8 @@ def test_the_layout_of_spills_does_not_change_the_bytes(
     corpus: Path,
     task_bytes: int,
 ) -> None:
-    """A spill (file of a map task) of at least GROUPED_FROM partitions groups records by partition.
+    """A spill is the file of a map task. It is written block after block, or, if it has at least
+    GROUPED_FROM partitions, grouped by partition.
 
     The inputs are so small that some partitions of a spill are empty.
     """
@@ -235,7 +236,9 @@ def test_the_order_is_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
     assert abs(covariance / variance) < 4 / len(ordinals) ** 0.5
 
 
-def test_lengths_in_the_first_bucket_are_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_sequences_in_a_bucket_are_not_sorted_by_length(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
     build(run, corpus, tmp_path / "a")
     spans: list[list[int]] = [
         [len(residues) for _, _, residues in sequences_in(bucket)]
@@ -244,7 +247,7 @@ def test_lengths_in_the_first_bucket_are_shuffled(run: Run, tmp_path: Path, corp
     assert sum(lengths == sorted(lengths, reverse=True) for lengths in spans) < len(spans) / 4
 
 
-def test_a_finished_dataset_is_recognized_and_a_different_one_is_refused(
+def test_a_finished_build_is_not_repeated_and_other_options_or_inputs_need_overwrite(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"

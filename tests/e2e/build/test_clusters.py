@@ -1,4 +1,4 @@
-"""`--clusters`: no cluster is in two splits, and the splits are those of a plain Python program."""
+"""`--clusters`: no cluster is in two splits; a plain Python program finds the same splits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.helpers.processes.started import start, stopping_at_change
 
 BuildHere = Callable[..., Manifest]
 PIECE = 62
-"""Number of residues of the longest first piece."""
+"""Largest number of residues in a piece, a sequence cut from a record."""
 VALID, TEST = 0.3, 0.2
 SPLIT = f"valid={VALID},test={TEST}"
 SHAPE: dict[str, Any] = {"capacity": 512, "max_seq_len": PIECE + 2, "split": SPLIT}
@@ -39,7 +39,7 @@ LONG = "THDPACK_LONG" in os.environ
 
 
 def made_corpus(count: int, seed: int) -> list[tuple[str, str]]:
-    """Return records of several families, many with the first residues of another record."""
+    """Return records with two kinds of headers. Some begin with residues of another record."""
     rng = random.Random(seed)
     families = ("sp|P{:05d}|N{}_HUMAN A protein OS=Homo sapiens OX=9606", "plain{} {}")
     found: list[tuple[str, str]] = []
@@ -129,7 +129,7 @@ def test_splits_are_those_of_connected_components(
     options: dict[str, Any],
     runs: str,
 ) -> None:
-    """With many runs, partitions are read as if they did not fit into memory."""
+    """A run is a group of records that fits into memory. `many` makes runs small."""
     use_few_small_tasks(monkeypatch)
     if runs == "many":
         monkeypatch.setattr("pipeline.build.spill.spilled_partition.WINDOW_BYTES", 3_000)
@@ -161,7 +161,7 @@ def test_bytes_depend_neither_on_the_order_of_rows_nor_on_workers(
 
 
 def test_killed_builds_with_clusters_give_the_same_bytes(tmp_path: Path) -> None:
-    """Kills happen at random changes and writes, from planning to clean-up."""
+    """Kill a build at random changes of its folder or random writes, from planning to clean-up."""
     made = made_corpus(300, seed=2)
     (tmp_path / "made.fasta").write_bytes(fasta(made))
     rows = made_table([header for header, _ in made], seed=2)
@@ -186,7 +186,7 @@ def test_a_task_list_with_a_link_stage_gives_the_same_bytes_after_kills(
     whole: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    """In each stage, a process is killed right before a change of the dataset's folder."""
+    """Kill a process of each stage right before it changes the dataset's folder."""
     out = tmp_path / "out"
     words = ("--out", out, *OPTIONS, "--clusters", clusters)
     planned = run("plan-tasks", corpus, *words, **SIZES)
@@ -231,7 +231,7 @@ def test_damaged_link_files_are_written_again(
     assert digest(out) == whole
 
 
-def test_a_table_without_any_record_is_an_error_with_examples(
+def test_a_table_that_names_no_input_record_is_an_error_with_examples(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     clusters = write_table(tmp_path / "clusters.tsv", [("x", "other1"), ("x", "other2")])
@@ -268,7 +268,7 @@ def test_errors_name_the_file_and_the_line(
     assert said in done.stderr
 
 
-def test_the_summary_says_how_many_records_the_table_has(
+def test_the_summary_says_how_many_records_are_in_the_table(
     run: Run,
     corpus: Path,
     clusters: Path,

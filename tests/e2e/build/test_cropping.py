@@ -60,7 +60,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def sides(out: Path, *, first_pieces: bool) -> dict[str, set[str]]:
-    """Return the splits that contain each sequence."""
+    """Return the splits that contain each sequence, or each first piece of a record."""
     found: dict[str, set[str]] = {}
     for bucket in read_buckets(out):
         for _, start, residues in sequences_in(bucket):

@@ -1,6 +1,7 @@
 """A damaged work file never damages a dataset: the task that wrote the file runs again.
 
-A spill is the file of a map task. A rest holds sequences that did not fill a bucket.
+Work files are spills, which map tasks write, and rests, which hold sequences that did not fill a
+bucket.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["disk", "grouped", "store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a destination. Each destination has its own way to lay out or to read spills."""
+    """Return a destination. The destinations differ in how spills are laid out or read."""
     if request.param == "grouped":
         monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
     return OUT if request.param == "store" else str(tmp_path / "out")
@@ -89,7 +90,7 @@ def before(
     *,
     always: bool = False,
 ) -> None:
-    """Call `then` before the next task of a kind; with `always`, before each task of this kind."""
+    """Call `then` before the next task of type `owner`; with `always`, before each such task."""
     name = "pack_rests" if owner is RestTask else "reduce_partition"
     run = getattr(run_task, name)
 
@@ -132,7 +133,7 @@ def test_a_flipped_bit_in_a_work_file_does_not_change_the_dataset(
         found += "is not what was written" in capsys.readouterr().err
         clear(place)
     assert found >= FLIPS // 2, (
-        "too few flipped bits were found; some may be in padding or in partitions already reduced"
+        "only bits in padding, or in partitions already reduced, may remain unnoticed"
     )
 
 
@@ -170,7 +171,7 @@ def test_a_spill_of_a_different_length_is_written_again(
 def test_swapped_partitions_of_a_spill_are_found(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Swap two partitions of a spill. Each partition alone is still valid."""
+    """Swap the positions of two partitions. The bytes of each partition are still valid."""
     place = str(tmp_path / "out")
     monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
 

@@ -37,7 +37,7 @@ piece = st.text("AC", min_size=1, max_size=14)
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[list[tuple[str, str]], Excluded]:
     """Return records and files of `--exclude`. All sequences consist of the same few pieces, so
-    that many are equal, or contained in others."""
+    many sequences are equal to another one or contain another one."""
     pieces = draw(st.lists(piece, min_size=2, max_size=4))
     residues = st.lists(st.sampled_from(pieces), min_size=1, max_size=4).map("".join)
     made = draw(st.lists(residues, min_size=8, max_size=30))
@@ -75,7 +75,7 @@ def write_files(folder: Path, excluded: Excluded) -> list[str]:
 
 
 def rows_of(dataset: Path) -> list[tuple[str, Found | None]]:
-    """Return status and match of each record of a dataset."""
+    """Return the status and the match of each record of a dataset."""
     return [
         (
             row["status"],
@@ -111,7 +111,7 @@ def test_exclude_keeps_what_a_plain_filter_keeps(
     records, excluded = world
     if dedup == "cropped":
         long = "truncate"
-    records = [*records, ("end", "M" * 12)]  # some record is kept
+    records = [*records, ("end", "M" * 12)]  # no file matches this record, so a build keeps it
     early = [
         "too_long"
         if long == "drop" and len(residues) > LONGEST
@@ -151,7 +151,7 @@ def records() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def excluded(records: list[tuple[str, str]]) -> Excluded:
-    """Return files of `--exclude` that match some of the records in each way."""
+    """Return files of `--exclude`. Each kind of match occurs."""
     residues = [text for _, text in records]
     entries = [
         *((f"whole{i}", residues[i]) for i in range(0, 30, 3)),
@@ -231,7 +231,7 @@ def test_order_compression_and_layout_of_the_files_do_not_change_the_bytes(
         if name == "other":
             for path in map(Path, paths):
                 content = path.read_bytes()
-                if path.name == "m8":  # percent, and BLAST's names and comments
+                if path.name == "m8":  # identity in percent, a comment, BLAST's column names
                     rows = [line.split(b"\t") for line in content.splitlines()]
                     names = b"qseqid sseqid pident a b c qstart qend sstart send e s".split()
                     rows = [[*r[:2], b"%r" % (100 * float(r[2])), *r[3:]] for r in rows]
@@ -239,7 +239,7 @@ def test_order_compression_and_layout_of_the_files_do_not_change_the_bytes(
                 path.write_bytes(gzip.compress(content.replace(b"\n", b"\r\n")))
         out = preprocess(corpus, tmp_path / f"out-{name}", *SHAPE, *words_for(paths), **SIZES)
         files_of_dataset = digest(out)
-        del files_of_dataset["manifest.json"]  # has the sizes of the files
+        del files_of_dataset["manifest.json"]  # contains the sizes of the files of --exclude
         found.append(files_of_dataset)
     assert found[0] == found[1]
 
@@ -257,7 +257,7 @@ def test_kills_task_lists_and_workers_do_not_change_the_bytes(
     process.kill()
     process.communicate(timeout=100)
     work = next((killed / ".build").glob("prepared-*.arrow"))
-    work.write_bytes(work.read_bytes()[:-9])  # as after a power cut
+    work.write_bytes(work.read_bytes()[:-9])  # as a power cut may leave the file
     assert run(*words, **SIZES).returncode == 0
     assert digest(killed) == whole
     assert not (killed / ".build").exists()
@@ -270,7 +270,7 @@ def test_kills_task_lists_and_workers_do_not_change_the_bytes(
     assert digest(listed) == whole
 
 
-def test_files_without_any_match_are_noted(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_files_without_any_match_are_reported(run: Run, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "ids").write_text("nobody\nnothing\n")
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", tmp_path / "ids")
     assert done.returncode == 0
@@ -302,8 +302,8 @@ def test_mmseqs_excludes_similar_records_and_their_copies(run: Run, tmp_path: Pa
 
 
 @needs_mmseqs
-@pytest.mark.skipif(not LONG, reason="MMseqs2 takes seconds: THDPACK_LONG=1")
-def test_mmseqs_excludes_what_its_own_result_table_excludes(
+@pytest.mark.skipif(not LONG, reason="takes seconds; set THDPACK_LONG=1")
+def test_mmseqs_excludes_the_same_records_as_a_table_of_its_results(
     run: Run, records: list[tuple[str, str]], corpus: Path, tmp_path: Path
 ) -> None:
     random.seed(3)

@@ -147,7 +147,7 @@ def test_kills_at_any_moment_of_a_build_give_the_same_bytes(tmp_path: Path) -> N
     assert len(set(finished)) >= 10, finished
 
 
-def test_a_resumed_build_reports_what_it_skips_and_runs_only_the_rest(
+def test_a_resumed_build_reports_the_tasks_it_skips_and_runs_only_the_others(
     tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"

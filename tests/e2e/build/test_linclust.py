@@ -68,7 +68,7 @@ def test_families_are_clusters_and_the_bytes_do_not_depend_on_threads(
     assert not (tmp_path / "1" / ".build").exists()
 
 
-def test_the_version_and_the_identity_are_part_of_the_digest(tmp_path: Path) -> None:
+def test_the_version_of_mmseqs_and_the_identity_are_part_of_the_digest(tmp_path: Path) -> None:
     """The digest of a build covers the digests of prepared files."""
     work, digests = LocalFolder(tmp_path, tmp_path), {}
     for version, identity in (("14", "0.5"), ("15", "0.5"), ("14", "0.6"), ("14", "0.50")):

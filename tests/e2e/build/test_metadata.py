@@ -1,4 +1,4 @@
-"""`--metadata` joins a table to records/, like a plain join; `--keep-header` keeps headers."""
+"""`--metadata` adds a table's columns to records/, like a join; `--keep-header` adds headers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def table(records: list[tuple[str, str]]) -> list[Row]:
 def test_records_have_the_values_of_a_plain_join(
     run: Run, records: list[tuple[str, str]], corpus: Path, table: list[Row], tmp_path: Path
 ) -> None:
-    """Rests included: the build has many partitions."""
+    """The build has many partitions, and each leaves sequences that do not fill a bucket."""
     out = tmp_path / "out"
     path = write_table(tmp_path / "table.parquet", table)
     words = ("preprocess", corpus, "--out", out, "--metadata", path, "--keep-header")
@@ -86,7 +86,7 @@ def test_the_order_of_rows_and_columns_and_the_format_do_not_change_the_bytes(
         words = ("--metadata", str(path), "--where", "score > 0 or score is null")
         out = preprocess(corpus, tmp_path / f"out{i}", *SHAPE, *words, **SIZES)
         files = digest(out)
-        del files["manifest.json"]  # names the size of the table
+        del files["manifest.json"]  # contains the size of the table
         found.append(files)
     assert all(files == found[0] for files in found)
 
@@ -132,7 +132,7 @@ def test_where_over_columns_of_metadata_keeps_what_a_plain_filter_keeps(
 
 
 @pytest.mark.parametrize("dedup", ["exact", "none"])
-def test_a_partition_read_in_many_runs_has_the_same_bytes(
+def test_a_partition_too_large_for_memory_gives_the_same_bytes(
     build_here: Callable[..., Manifest],
     corpus: Path,
     table: list[Row],
@@ -194,7 +194,7 @@ def test_a_killed_and_resumed_build_and_a_task_list_have_the_same_bytes(
     process.kill()
     process.communicate(timeout=100)
     work = next((killed / ".build").glob("prepared-*.arrow"))
-    work.write_bytes(work.read_bytes()[:-9])  # as after a power cut
+    work.write_bytes(work.read_bytes()[:-9])  # as a power cut may leave the file
     assert digest(preprocess(corpus, killed, *options, **SIZES)) == whole
     listed = tmp_path / "listed"
     assert run("plan-tasks", corpus, "--out", listed, *options, **SIZES).returncode == 0

@@ -1,7 +1,8 @@
 """Builds on a Ray cluster give the same bytes, whichever processes are killed.
 
 The cluster runs on this machine. For each job, Ray starts a Python process on each core. Each start
-takes a second of CPU time. THDPACK_LONG adds a node and many kills.
+takes a second of CPU time, so the tests use two nodes and few kills. THDPACK_LONG adds a node and
+many kills.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ def test_without_a_cluster_on_this_machine_the_error_names_our_options(
 
 
 def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Path) -> None:
-    """A node that does not see the driver's new file at the same path does not share the folder."""
+    """The driver writes a file into the folder. A node that does not see this file is refused."""
     (tmp_path / "shared").touch()
     out = LocalFolder(tmp_path, tmp_path)
     NodeRequirements("shared", versions()).refuse_other(out)

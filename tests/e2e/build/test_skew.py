@@ -102,7 +102,7 @@ def test_copies_of_one_sequence_take_little_memory(tmp_path: Path) -> None:
     assert peaks[1] - peaks[0] < 30_000_000, peaks
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes and 10 GB of disk: THDPACK_LONG=1")
+@pytest.mark.skipif(not LONG, reason="takes minutes and 10 GB of disk; set THDPACK_LONG=1")
 @pytest.mark.timeout(LONGEST_SECONDS)
 @pytest.mark.parametrize(("copies", "id_bytes"), [(10_000_000, 0), (450_000, 10_000)])
 def test_ten_million_copies_and_four_gigabytes_of_ids_fit_into_a_workers_memory(

@@ -1,7 +1,7 @@
-"""--split: a plain computation over hashes gives the split of every record.
+"""`--split`: a hash of each record's first residues decides its split.
 
-test_build.py and test_kill.py compare the bytes of builds with three splits, with several numbers
-of workers and after kills.
+test_build.py and test_kill.py check that a build with three splits has the same bytes with any
+number of workers and after kills.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def test_every_command_knows_the_test_split(
     assert done.returncode == 0, done.stderr
 
 
-def test_a_split_that_nobody_asked_for_is_not_shown(
+def test_inspect_and_stats_do_not_show_a_split_without_a_share(
     build_here: BuildHere, run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     build_here(corpus, tmp_path / "out")
@@ -189,7 +189,7 @@ def test_a_split_that_nobody_asked_for_is_not_shown(
         ("valid=0.9,test=0.2", "whose shares add up to 1.1, expected 1"),
     ],
 )
-def test_a_wrong_value_of_split_is_one_line(run: Run, text: str, said: str) -> None:
+def test_a_wrong_value_of_split_prints_one_error_line(run: Run, text: str, said: str) -> None:
     done = run("preprocess", "x", "--out", "d", "--split", text)
     assert done.returncode == 2
     assert said in done.stderr
@@ -197,7 +197,7 @@ def test_a_wrong_value_of_split_is_one_line(run: Run, text: str, said: str) -> N
 
 
 @pytest.mark.parametrize("option", ["--valid-fraction", "--val-fraction", "--test-fraction"])
-def test_names_of_older_and_other_programs_are_answered(run: Run, option: str) -> None:
+def test_the_error_for_an_old_or_foreign_option_names_split(run: Run, option: str) -> None:
     done = run("preprocess", "x", "--out", "d", option, "0.1")
     assert done.returncode == 2
     assert f"no option {option}: use --split train=0.9" in done.stderr

@@ -1,4 +1,4 @@
-"""A scheduler that runs a build's task list gets the same bytes as one command."""
+"""A build by a task list, as a scheduler runs it, gives the same bytes as `thdpack preprocess`."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def finish(*processes: Started) -> None:
         pytest.param(
             True,
             marks=pytest.mark.skipif(
-                "THDPACK_LONG" not in os.environ, reason="one more stage: THDPACK_LONG=1"
+                "THDPACK_LONG" not in os.environ, reason="adds a stage; set THDPACK_LONG=1"
             ),
         ),
     ],

@@ -149,7 +149,7 @@ def test_a_wrong_expression_prints_one_error_line_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_parentheses_inside_texts_are_not_functions() -> None:
+def test_parentheses_inside_string_literals_are_not_function_calls() -> None:
     assert where("description = 'avg(x) it''s (y)' and (length > 3 or not (fragment))").names
     with pytest.raises(BuildError, match="function sum"):
         where("description = 'x' or sum(length) > 3")
