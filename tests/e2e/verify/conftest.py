@@ -37,10 +37,11 @@ def corpus() -> bytes:
 
 @pytest.fixture(scope="module", name="built")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return a function that builds a dataset with options, once.
+    """Return a function that builds a dataset once for each choice of options.
 
-    The file clusters.tsv has a cluster of three records, and the first of two records with equal
-    first pieces. The file test.fasta has a record of the corpus, and ids.txt names another.
+    The file clusters.tsv has two clusters. One has three ids. The other has only twin0, whose first
+    piece equals that of twin1. The file test.fasta has a record of the corpus, and ids.txt names
+    another record.
     """
     folder = tmp_path_factory.mktemp("deep")
     (folder / "x.fasta").write_bytes(corpus())

@@ -24,7 +24,7 @@ def a_cluster_of_another_split(dataset: OpenDataset) -> set[str]:
     return {"not in the split that its cluster decides"}
 
 
-def a_record_of_no_cluster_in_another_split(dataset: OpenDataset) -> set[str]:
+def a_cluster_shared_with_a_record_in_another_split(dataset: OpenDataset) -> set[str]:
     row = next(
         row
         for row in dataset.all(residues=40)
@@ -50,7 +50,7 @@ def another_cluster_of_a_duplicate(dataset: OpenDataset) -> set[str]:
     "damage",
     [
         a_cluster_of_another_split,
-        a_record_of_no_cluster_in_another_split,
+        a_cluster_shared_with_a_record_in_another_split,
         another_cluster_of_a_duplicate,
         another_cluster_of_an_equal_first_piece,
     ],

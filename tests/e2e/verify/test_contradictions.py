@@ -1,6 +1,7 @@
 """`thdpack verify --deep` finds each contradiction between records/ and buckets.
 
-Most kinds of damage are found by one law only, so the test fails if that check is removed.
+A law is a rule that `--deep` checks. Most kinds of damage break one law only, so the test fails if
+that check is removed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ START = "a piece does not start at a multiple of max_seq_len - 2"
 UNKNOWN = "its row has another number of unknown letters than its sequence in the bucket"
 
 
-# Each function damages a dataset, and returns the laws that must notice.
+# Each function damages a dataset, and returns the laws that this breaks.
 
 
 def another_bucket(dataset: OpenDataset) -> set[str]:

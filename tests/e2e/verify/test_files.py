@@ -36,7 +36,9 @@ def test_a_dataset_without_damage_passes(
     assert (shallow(out), deep(out)) == ([], [])
 
 
-def test_counts_of_the_manifest_are_compared(opened: Callable[..., OpenDataset]) -> None:
+def test_counts_in_the_manifest_are_compared_with_the_records(
+    opened: Callable[..., OpenDataset],
+) -> None:
     dataset = opened()
     manifest = read_manifest(dataset.path)
     counts = dict(manifest.records_by_status)
@@ -65,7 +67,7 @@ def rewrite(path: Path, **change: Any) -> None:
         (lambda path: rewrite(path, begin=1), "rows, the manifest says"),
     ],
 )
-def test_a_file_of_records_that_is_not_as_the_manifest_says_is_named(
+def test_a_file_of_records_that_contradicts_the_manifest_is_named(
     opened: Callable[..., OpenDataset], damage: Callable[[Path], None], message: str
 ) -> None:
     dataset = opened().path

@@ -1,4 +1,4 @@
-"""`thdpack verify --deep` finds damage of records that are longer than a sequence."""
+"""`thdpack verify --deep` finds damage to long records, which are cut into pieces."""
 
 from __future__ import annotations
 

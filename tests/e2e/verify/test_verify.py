@@ -166,7 +166,7 @@ def wrong_original(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("change", [lose, misplace, other_split, unduplicate, wrong_original])
-def test_deep_finds_wrong_rows(
+def test_deep_finds_wrong_rows_of_records(
     dataset: Path, change: Callable[[list[dict[str, Any]]], None]
 ) -> None:
     rewrite_records(dataset, change)
