@@ -235,7 +235,7 @@ def test_inspect_explains_why_a_record_was_left_out(
         assert reason in capsys.readouterr().out
 
 
-def test_an_empty_result_is_an_error(run: Run, sample: Path, tmp_path: Path) -> None:
+def test_a_build_that_keeps_no_record_is_an_error(run: Run, sample: Path, tmp_path: Path) -> None:
     done = run("preprocess", sample, "--out", tmp_path / "out", "--min-residues", "100000")
     assert done.returncode == 1
     assert "no record was kept (1,008 too_short)" in done.stderr

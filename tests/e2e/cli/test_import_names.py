@@ -53,7 +53,7 @@ def test_commands_work_in_a_folder_that_has_packages_of_the_same_names(
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes 15 seconds of CPU")
+@pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes 15 seconds; set THDPACK_LONG=1")
 def test_torchrun_works_in_a_folder_that_has_packages_of_the_same_names(
     tmp_path: Path, many_shards: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The Makefile shows the progress of an installation."""
+"""make shows the progress and the expected time of an installation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_installation_prints_the_last_step_of_pip_while_it_waits(tmp_path: Pa
         assert time.monotonic() - began < 60
 
 
-def test_training_names_the_cpu_build_of_torch_before_it_installs_cuda(tmp_path: Path) -> None:
+def test_make_train_names_the_cpu_build_of_torch_before_it_installs_cuda(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
     python.write_text("#!/bin/sh\nexit 7\n")  # this Python has no packages
@@ -41,7 +41,7 @@ def test_training_names_the_cpu_build_of_torch_before_it_installs_cuda(tmp_path:
     assert hint not in subprocess.run(words, cwd=REPO, capture_output=True, text=True).stdout
 
 
-def test_the_time_of_an_installation_is_a_range(tmp_path: Path) -> None:
+def test_make_prints_the_expected_time_of_an_installation_as_a_range(tmp_path: Path) -> None:
     for target in ("preprocess", "stats", "train", "setup"):
         words = ["make", "--dry-run", f"VENV={tmp_path}", f"OUT={tmp_path}", target]
         done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Numbers on the command line: a word that is no number is one plain line, and help is clean."""
+"""A value that is not a number gives a one-line error. Help texts show no empty defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.processes.command_line import Run, preprocess
         ("inspect d --bucket first", "--bucket is 'first', expected a whole number"),
     ],
 )
-def test_a_word_that_is_no_number_is_one_line_that_names_the_option(
+def test_a_value_that_is_not_a_number_gives_a_one_line_error_that_names_the_option(
     run: Run, words: str, said: str
 ) -> None:
     done = run(*words.split())
