@@ -1,4 +1,4 @@
-"""A build never mixes old and new content of an input that is rewritten meanwhile."""
+"""A build never mixes old and new content of an input that is rewritten during the build."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_r
     assert run("verify", out, "--deep").returncode == 0
 
 
-def test_the_error_for_other_inputs_names_the_first_that_differ(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_other_inputs_names_the_first_differences(run: Run, tmp_path: Path) -> None:
     names = [tmp_path / f"{name}.fasta" for name in "abcdef"]
     for name in names:
         name.write_bytes(f">{name.stem}\nMKTAYIAK\n".encode())

@@ -30,7 +30,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def damage(out: Path) -> Path:
-    """Flip a bit of a shard. Neither its size nor the manifest changes."""
+    """Flip a bit of a shard. The shard's size and the manifest do not change."""
     shard = out / read_manifest(out).shards["train"][0].name
     content = bytearray(shard.read_bytes())
     content[-600] ^= 1
@@ -67,7 +67,7 @@ def test_a_task_list_planned_with_overwrite_builds_a_damaged_dataset_again(
 
 
 @pytest.mark.parametrize("name", [".build", "train", "valid", "records"])
-def test_a_link_in_place_of_a_folder_is_refused_and_its_target_keeps_everything(
+def test_a_link_in_place_of_a_folder_is_refused_and_its_target_does_not_change(
     build_here: BuildHere, corpus: Path, tmp_path: Path, name: str
 ) -> None:
     out, target = tmp_path / "out", tmp_path / "precious"
@@ -91,7 +91,7 @@ def test_a_link_in_place_of_a_folder_is_refused_and_its_target_keeps_everything(
     build_here(corpus, out, **SMALL)
 
 
-def test_links_and_foreign_files_in_a_work_folder_are_left_alone(
+def test_foreign_files_in_a_work_folder_and_the_target_of_a_link_are_left_alone(
     build_here: BuildHere, corpus: Path, tmp_path: Path
 ) -> None:
     out, target = tmp_path / "out", tmp_path / "precious"

@@ -1,4 +1,4 @@
-"""--ignore leaves out files of input folders and globs, and errors about such files name it."""
+"""`--ignore` leaves out files of folders and globs. Errors about such files suggest this option."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_pattern_matches_the_last_parts_of_a_path_below_the_folder(
         assert sum("--ignore" in each.line for each in skipped) == 1
 
 
-def test_a_glob_is_filtered_but_a_file_that_is_named_itself_is_not(folder: Path) -> None:
+def test_ignore_applies_to_globs_and_folders_but_not_to_a_file_given_by_name(folder: Path) -> None:
     found, _ = find_sources((f"{folder}/**/*.fa",), "auto", spool=None, ignore=("old", "x.fa"))
     assert [source.name for source in found] == ["sub/z.fa", "y.fa"]
     named = (f"{folder}/z.fa", f"{folder}/sub")
@@ -94,7 +94,7 @@ def test_a_pattern_that_ignores_nothing_or_everything_is_an_error(folder: Path) 
         find_sources((str(folder),), "auto", spool=None, ignore=("*.fa",))
 
 
-def test_a_pattern_may_match_only_files_that_are_skipped_anyway(
+def test_a_pattern_that_matches_only_skipped_files_is_accepted(
     run: Run, tmp_path: Path, folder: Path
 ) -> None:
     (folder / "genome.fna").write_bytes(DNA)
@@ -133,7 +133,9 @@ def test_an_error_about_a_file_of_a_folder_names_ignore(
     assert done.returncode == 0, done.stderr
 
 
-def test_stats_and_plan_tasks_leave_out_files_too(run: Run, tmp_path: Path, folder: Path) -> None:
+def test_stats_and_plan_tasks_also_leave_out_ignored_files(
+    run: Run, tmp_path: Path, folder: Path
+) -> None:
     done = run("stats", folder, "--ignore", "[xyw].fa")
     assert "2 input records" in done.stdout, done.stderr
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""All kinds of input give the same records. A broken input is a clear error and leaves no files."""
+"""All kinds of input give the same records. A broken input gives a clear error."""
 
 from __future__ import annotations
 
@@ -199,9 +199,7 @@ def test_urls_are_read(run: Run, tmp_path: Path, web: str) -> None:
     assert "Traceback" not in missing.stderr
 
 
-def test_the_error_for_a_protocol_without_its_package_names_the_remedy(
-    run: Run, tmp_path: Path
-) -> None:
+def test_an_unknown_protocol_is_an_error_that_names_it(run: Run, tmp_path: Path) -> None:
     done = run("preprocess", "nosuch://bucket/x.fa", "--out", tmp_path / "out")
     assert done.returncode == 1
     assert "nosuch://" in done.stderr

@@ -1,4 +1,4 @@
-"""Nucleotides and alignments are refused even if they begin after the beginning of a file."""
+"""Nucleotides and alignments are refused even in the middle or at the end of a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALIGNED = records("row", LETTERS + "---", 900, 700)
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_odd_letters_at_the_end_or_in_the_middle_are_refused(
+def test_nucleotides_and_alignments_after_proteins_are_refused(
     run: Run, tmp_path: Path, pack: type[bytes], odd: bytes, looks: str, record: str, option: str
 ) -> None:
     path = tmp_path / "x.fa"
@@ -53,7 +53,7 @@ def test_odd_letters_at_the_end_or_in_the_middle_are_refused(
         assert run(*words, f"--allow-{option}").returncode == 0
 
 
-def test_every_task_looks_at_its_own_range(run: Run, tmp_path: Path) -> None:
+def test_every_task_checks_its_own_range_of_a_file(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fa"
     path.write_bytes(PROTEINS * 5 + GENES)
     done = run("preprocess", path, "--out", tmp_path / "out", task_bytes=600_000)

@@ -92,7 +92,7 @@ def test_an_unreadable_or_empty_list_is_an_error(run: Run, tmp_path: Path) -> No
         assert message in done.stderr
 
 
-def test_only_inputs_that_were_replaced_are_read_again(run: Run) -> None:
+def test_a_replaced_object_is_noticed_and_overwrite_builds_again(run: Run) -> None:
     for name, content in FILES.items():
         put(f"s3://bucket/in/{name}", content)
     arguments = (
@@ -155,7 +155,7 @@ def test_an_object_written_again_with_the_same_content_counts_as_unchanged() -> 
         for text in ("s3://bucket/in/a/*", url)
     )
     assert listed == asked
-    # a resumed build writes standard input again in this way
+    # a build resumed from standard input uploads the same content again
     put(url, b">a\nMKV\n")
     assert unchanged(listed)
     put(url, b">a\nMKL\n")

@@ -69,7 +69,7 @@ def test_the_error_for_records_without_ids_names_the_option(run: Run, tmp_path: 
     assert "its records have no ids; for tables, --id-column of `thdpack preprocess` names" in said
 
 
-def test_a_table_without_a_column_of_ids_is_a_warning_that_names_its_columns(
+def test_a_table_without_a_column_of_ids_gives_a_warning_that_names_its_columns(
     run: Run, tmp_path: Path
 ) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
@@ -100,9 +100,11 @@ def test_a_table_without_a_column_of_ids_is_a_warning_that_names_its_columns(
     assert f"{tmp_path / 'x.csv'} and 4 other tables: no column 'id', so" in said
 
 
-def test_a_table_of_sequences_only_is_a_warning_without_a_choice(run: Run, tmp_path: Path) -> None:
+def test_the_warning_for_a_table_of_sequences_only_offers_no_column(
+    run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "x.csv").write_text("sequence\nMKTAY\n")
-    (tmp_path / "y.csv").write_text("id,sequence\n,MKTAYV\n")  # ids that are empty by choice
+    (tmp_path / "y.csv").write_text("id,sequence\n,MKTAYV\n")  # the ids exist, but are empty
     said = run("preprocess", tmp_path / "x.csv", "--out", tmp_path / "x").stderr
     assert f"{tmp_path / 'x.csv'}: no column 'id', so the records have empty ids\n" in said
     assert "empty ids" not in run("preprocess", tmp_path / "y.csv", "--out", tmp_path / "y").stderr

@@ -1,4 +1,4 @@
-"""A build refuses an input of mostly unknown letters, or warns about it."""
+"""A build refuses an input of mostly unknown letters, and warns if over 5 % are unknown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_file_of_mostly_unknown_letters_is_refused_unless_on_invalid_is_given(
         assert sum(row["status"] == "kept" for row in read_records(tmp_path / "out")) == kept
 
 
-def test_a_few_percent_of_unknown_letters_are_a_warning_and_one_percent_is_not(
+def test_10_and_50_percent_of_unknown_letters_give_a_warning_and_4_percent_do_not(
     run: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.fasta"
@@ -55,7 +55,7 @@ def test_a_few_percent_of_unknown_letters_are_a_warning_and_one_percent_is_not(
 def test_records_that_differ_only_in_unknown_letters_are_duplicates(
     run: Run, tmp_path: Path
 ) -> None:
-    """docs/guides/data.md says so. Gaps are in the vocabulary."""
+    """The letters J, * and 1 are unknown. The letters -, . and X are in the vocabulary."""
     path = tmp_path / "x.fasta"
     path.write_text("".join(f">{letter}\nMKTAY{letter}IAKQRQ\n" for letter in "J*1-.X"))
     statuses = {}
