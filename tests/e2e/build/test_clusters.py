@@ -129,7 +129,7 @@ def test_splits_are_those_of_connected_components(
     options: dict[str, Any],
     runs: str,
 ) -> None:
-    """A run is a group of records that fits into memory. `many` makes runs small."""
+    """A run is a group of records that fits into memory. With `many`, runs are small."""
     use_few_small_tasks(monkeypatch)
     if runs == "many":
         monkeypatch.setattr("pipeline.build.spill.spilled_partition.WINDOW_BYTES", 3_000)

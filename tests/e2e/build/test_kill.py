@@ -75,7 +75,7 @@ def await_end(processes: list[int]) -> None:
 
 
 def alive(process: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
+    """Return whether a process runs. A zombie does not run."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:

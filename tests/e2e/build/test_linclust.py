@@ -99,7 +99,7 @@ def test_a_wrong_identity_is_a_clear_error(
 
 
 @needs_mmseqs
-def test_a_build_that_keeps_no_record_says_so(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_a_build_that_keeps_no_record_is_an_error(run: Run, corpus: Path, tmp_path: Path) -> None:
     words = ("--clusters", "mmseqs:0.5", "--min-residues", 1000)
     done = run("preprocess", corpus, "--out", tmp_path / "out", *words)
     assert done.returncode == 1

@@ -81,7 +81,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 @pytest.fixture(scope="module")
 def cluster(server: ObjectStore) -> Iterator[Any]:
-    """Start a cluster whose nodes find the store and thdpack through their environment."""
+    """Start a cluster whose nodes find the store and thdpack through environment variables."""
     server.reset()
     with pytest.MonkeyPatch.context() as patch:
         point_s3_at(server.endpoint, patch)

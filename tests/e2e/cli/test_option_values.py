@@ -48,7 +48,7 @@ def test_a_whole_number_may_have_an_exponent(run: Run, sample: Path, tmp_path: P
     "command",
     ["preprocess", "plan-tasks", "run-task", "commit", "verify", "inspect", "stats", "card"],
 )
-def test_the_help_shows_no_empty_default_and_no_none(run: Run, command: str) -> None:
+def test_the_help_shows_neither_an_empty_default_nor_none(run: Run, command: str) -> None:
     text = " ".join(run(command, "--help").stdout.replace("│", " ").split())
     assert "(default: )" not in text
     assert "None" not in text

@@ -1,4 +1,4 @@
-"""Lines of a build's summary: empty validation split, counts of one, gap characters."""
+"""Lines of a build's summary: empty splits, counts of one, gap characters, skipped files."""
 
 from __future__ import annotations
 

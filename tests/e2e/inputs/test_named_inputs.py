@@ -28,7 +28,7 @@ def refused(run: Run, *arguments: object) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Make a folder with one FASTA file and entries that are skipped."""
+    """Make a folder with one FASTA file."""
     inside = tmp_path / "in"
     inside.mkdir()
     (inside / "x.fasta").write_bytes(FASTA)

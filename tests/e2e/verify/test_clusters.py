@@ -1,4 +1,4 @@
-"""`thdpack verify --deep` finds splits and clusters that break the laws of `--clusters`."""
+"""`thdpack verify --deep` finds splits and clusters that break the rules of `--clusters`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`thdpack verify --deep` finds each contradiction between records/ and buckets.
 
-A law is a rule that `--deep` checks. Most kinds of damage break one law only, so the test fails if
-that check is removed.
+A law is a rule that `--deep` checks. Most kinds of damage break one law only, so a test fails if
+the check of that law is removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`thdpack verify --deep` finds records that break the laws of `--exclude`."""
+"""`thdpack verify --deep` finds records that break the rules of `--exclude`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_an_excluded_record_without_a_part_of_its_match_is_found(
 
 
 @pytest.mark.parametrize(("name", "value"), [("exclusion", "odd"), ("match_file", "other.fasta")])
-def test_an_unknown_kind_or_file_is_found(dataset: OpenDataset, name: str, value: str) -> None:
+def test_an_unknown_kind_of_match_or_an_unknown_file_is_found(
+    dataset: OpenDataset, name: str, value: str
+) -> None:
     dataset.all(status="excluded")[0][name] = value
     assert laws(dataset) == {WITHOUT}
 

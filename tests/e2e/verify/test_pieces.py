@@ -91,7 +91,9 @@ def test_each_contradiction_of_pieces_is_found(
     assert laws(dataset) == expected
 
 
-def test_dedup_cropped_is_compared_by_first_pieces(opened: Callable[..., OpenDataset]) -> None:
+def test_records_of_dedup_cropped_are_compared_by_their_first_pieces(
+    opened: Callable[..., OpenDataset],
+) -> None:
     dataset = opened("--dedup", "cropped")
     a, b = two(dataset, dataset.all(residues=3 * MOST + 5))
     dataset.put(b, dataset.residues(a))
