@@ -1,7 +1,8 @@
 """Build a dataset in three stages: map, reduce and commit.
 
 Each stage runs a list of tasks, for example in processes of this machine. Start reading at
-`build_dataset.py`. The code of the tasks is in `map_stage/` and `reduce_stage/`.
+`build_dataset.py`. The code of the tasks is in `map_stage/` and `reduce_stage/`. Some options add
+tasks between these stages: `search_stage/` runs MMseqs2, and `link_stage/` looks up clusters.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,8 @@
 """Build a dataset, from the inputs to the manifest, in three stages: map, reduce, commit.
 
-Files that options name (--exclude, --clusters, --metadata) are read before the first stage. With
---clusters, a link stage (`link_stage/`) between map and reduce finds the cluster of each record.
+Files that options name (--exclude, --clusters, --metadata) are read before the first stage. Two
+stages between map and reduce are optional: `search_stage/` runs MMseqs2 if an option begins with
+`mmseqs:`, and `link_stage/` finds the cluster of each record with --clusters.
 
 1. Map: read ranges of the inputs, tokenize the records, and sort the records into partitions
    (`map_stage/`). A partition is a subset of the records, chosen by hash.

@@ -63,7 +63,7 @@ def prepared(
 
 
 def is_root_with_inputs(out: str, sources: Sequence[Source]) -> bool:
-    """Whether a dataset's URL is the root of a bucket that holds one of the inputs."""
+    """Return whether a dataset's URL is the root of a bucket that holds one of the inputs."""
     root = out.rstrip("/") + "/"
     return (
         is_url(out)

@@ -1,9 +1,9 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Prepare tasks run first, then map and hash tasks, search tasks (with --exclude mmseqs:FILE), link
-tasks (with --clusters), reduce tasks and rest tasks. A rest is a file of sequences that did not
-fill a bucket. A rest task packs the sequences of several rests. Rest tasks may have several levels.
-The tasks of one stage, or of one level, do not depend on each other.
+Prepare tasks run first, then map and hash tasks, search tasks (for values that begin with mmseqs:),
+link tasks (with --clusters), reduce tasks and rest tasks. A rest is a file of sequences that did
+not fill a bucket. A rest task packs the sequences of several rests. Rest tasks may have several
+levels. The tasks of one stage, or of one level, do not depend on each other.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[Hash
 
 
 def search_tasks(job: Job, planned: Plan, threads: int) -> list[SearchTask | ClusterTask]:
-    """Return a task for each option that begins with `mmseqs:`. The other stages start later."""
+    """Return a task for each value of an option that begins with `mmseqs:`."""
     return [
         (SearchTask if file.option == "exclude" else ClusterTask)(
             job=job, index=i, file=file, partitions=planned.partitions, threads=threads

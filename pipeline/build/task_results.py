@@ -90,8 +90,8 @@ class LinkResult:
     links: file of the cluster of each record
     pair_bytes: size of the first part of this file: pairs of clusters to join
     records: number of records of the partition, kept or not
-    found: number of records that the table of clusters has
-    examples: some ids of records; empty if the table has records of the partition
+    found: number of these records that are in the table of clusters
+    examples: some ids of records; empty unless `found` is 0
     """
 
     links: WorkFile

@@ -1,7 +1,8 @@
-"""The outcome of the link stage: a work file of clusters that share a first piece of a record.
+"""The outcome of the link stage: a work file that lists the clusters that were joined.
 
-Such clusters are joined, because records with the same first piece must be in the same split. Every
-process that runs reduce tasks reads the file once.
+The first piece of a record is the part that cropping keeps. Records with the same first piece must
+be in the same split, so clusters that contain such records are joined. Every process that runs
+reduce tasks reads the file once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Link files: the cluster of each record of a partition, written by link tasks.
 
-A link file begins with frames of pairs: keys of clusters that must be in the same split. Frames
-with the cluster of each record follow, in the order in which `SpilledRecords` reads the records. At
-the end is one extent: the position of the frames of the records (see `spill.frames`).
+A frame is a record batch with its hash (see `spill.frames`). Parts of a link file:
+
+1. Frames with pairs of clusters that must be in the same split.
+2. Frames with the cluster of each record, in the order in which `SpilledRecords` reads the records.
+3. One extent: the position of the frames of part 2.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def write_links(
 
     Args:
         pairs: uint64[M, 2], keys of clusters to join.
-        clusters: for runs of records, the key of each record's cluster, 0 for none; uint64[N].
+        clusters: uint64[N] for each run of N records: the key of each record's cluster, 0 for none.
     Raises:
         BuildError: the file cannot be written.
     """

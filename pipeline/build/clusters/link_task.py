@@ -35,8 +35,8 @@ class LinkTask:
 
     @property
     def by_sequence(self) -> bool:
-        """True if the members of the table are hashes of sequences (`--clusters mmseqs:0.5`), and
-        not ids. Such a table was not read from a file."""
+        """True if the table's members are hashes of sequences (`--clusters mmseqs:0.5`). False if
+        they are ids, from a file."""
         return self.job.clusters.bytes == 0
 
     def identity(self) -> dict[str, Any]:

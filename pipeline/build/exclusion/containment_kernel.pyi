@@ -7,16 +7,16 @@ WINDOW: int
 """Minimum number of residues of a contained sequence. 12 tokens of 5 bits fit into 60 bits."""
 
 def window_codes(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return the code of the WINDOW tokens from each position on, uint64[T].
+    """Return a code for each position: the WINDOW tokens that begin there, uint64[T].
 
-    Each token takes 5 bits, the first token the highest. Tokens after the next 0 count as 0.
+    The first token is in the highest 5 bits. Tokens after the next 0 (an entry's end) count as 0.
 
     Args:
         text: uint8[T], tokens below 32.
     """
 
 def code_bits(codes: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
-    """Return a bit table, uint64[2^(64 - shift) / 64], in which the bits of the codes are set.
+    """Return a bit table, uint64[2^(64 - shift) / 64]. One bit, chosen by a hash, is set per code.
 
     Args:
         codes: uint64[N].
@@ -24,7 +24,7 @@ def code_bits(codes: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
     """
 
 def gram_bits(codes: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
-    """Return a bit table of the eight-token parts of some windows, as `code_bits` returns it.
+    """Return a bit table (see `code_bits`) of all runs of eight tokens in some windows.
 
     Args:
         codes: uint64[N], codes of the windows.
@@ -46,9 +46,10 @@ def entries_inside(
 ) -> NDArray[np.int64]:
     """Return the entry of lowest rank that each record contains, int64[M]; -1 if there is none.
 
-    The search reads eight tokens at every fifth position of a record. Of the WINDOW tokens with
-    which an entry begins, eight are at such a position. If the eight tokens are in the bit table,
-    the five positions at which the entry may begin are compared.
+    The search reads eight tokens at every fifth position of a record. If an entry begins anywhere
+    in the record, one of these reads lies inside the entry's first WINDOW tokens. So if the bit
+    table `grams` has the eight tokens, the search compares entries at the five positions where one
+    may begin.
 
     Args:
         tokens: uint8[T], tokens of all records.

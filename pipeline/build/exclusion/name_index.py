@@ -30,13 +30,13 @@ class RecordNames:
         self._of_list = (*self._of_table, _hashes(headers.name))
 
     def compared_with(self, entries: NameEntries) -> Iterable[NDArray[np.void]]:
-        """Return HASH[N] for each name of a record that may be in the entries: its id, accession
-        and, for a list of ids, entry name."""
+        """Return the hashes of all ids and of all accessions, each HASH[N]. For a list of ids, also
+        return the hashes of all entry names."""
         return self._of_list if isinstance(entries, ListedNames) else self._of_table
 
 
 def _hashes(texts: Text) -> NDArray[np.void]:
-    """Return the hash of each text, HASH[N]. The hash of an empty text is no name's hash."""
+    """Return the hash of each text, HASH[N]. The hash of an empty text matches no name."""
     return sequence_hashes(texts.values, texts.edges[1:].astype(np.int64))
 
 

@@ -56,7 +56,7 @@ def suffix_order(text: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _firsts(is_first: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return, for each element, the index of the latest element that is a first, int64[N]."""
+    """Return, for each element, the index of the last True at or before it, int64[N]."""
     indices = np.arange(is_first.size)
     latest: NDArray[np.int64] = np.maximum.accumulate(np.where(is_first, indices, 0))
     return latest

@@ -68,7 +68,7 @@ class Where:
     """A checked expression.
 
     names: columns that the expression uses
-    metadata: those of these columns that are in the table of --metadata
+    metadata: the names among these that are columns of the table of --metadata
     """
 
     expression: pl.Expr
@@ -99,7 +99,7 @@ def check_where(text: str, columns: Columns, *, final: bool = True) -> None:
 
     Args:
         columns: columns of --metadata, with the types that are known so far.
-        final: False if later rows of the table may turn columns into texts.
+        final: False if later rows of the table may still change the type of a column to string.
     Raises:
         BuildError: see `where`.
     """

@@ -6,10 +6,10 @@ first piece as a record of the other. All records with a first piece are in the 
 
 1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
    MMseqs2 made the table in this build, look up the hash of the record's sequence.
-2. For each first piece of kept records (before duplicates are dropped), note the smallest key of
-   its clusters, and pairs of this cluster with each other one.
-3. A kept record that is not in the table, but has the first piece of one that is, belongs to that
-   record's cluster.
+2. Collect the clusters of each first piece of kept records (before duplicates are dropped). Note
+   the cluster with the smallest key, and pair it with each of the others.
+3. If a kept record is not in the table, but another record with the same first piece is, give it
+   the other record's cluster.
 
 A partition that does not fit into memory is read twice.
 """
@@ -49,8 +49,8 @@ class _LookedUp:
     clusters: uint64[N], key of the cluster of each record, 0 for none
     kept:     int64[M], indices of the kept records
     pieces:   uint64[M], lower half of the hash of the first piece of each kept record. The split of
-        a record without cluster depends on this half, so two pieces with the same lower half are
-        in the same split anyway.
+        a record without a cluster depends only on this half, so two pieces with the same lower half
+        are in the same split anyway.
     """
 
     clusters: NDArray[np.uint64]
@@ -102,7 +102,7 @@ def _look_up(run: RecordRun, table: ClusterTable, task: LinkTask) -> _LookedUp:
 
 
 def _clusters_of_sequences(rows: RecordRows, table: ClusterTable) -> NDArray[np.uint64]:
-    """Look up the lower halves of the records' hashes, in decimal digits."""
+    """Look up the lower halves of the records' hashes, in decimal digits (`cluster_records`)."""
     names = [b"%d" % low for low in rows.hash["low"].tolist()]
     ends = np.cumsum([0, *map(len, names)], dtype=np.int64)
     return table.find(_keys(np.frombuffer(b"".join(names), dtype=np.uint8), ends[:-1], ends[1:]))
@@ -157,7 +157,7 @@ def _first_pieces(run: RecordRun, longest: int) -> NDArray[np.uint64]:
 
 
 class _SharedPieces:
-    """First pieces of kept records in clusters, each with the smallest of its clusters."""
+    """First pieces of kept records that are in clusters. Each has the smallest of its clusters."""
 
     def __init__(self) -> None:
         self._pieces = np.empty(0, dtype=np.uint64)  # ascending

@@ -1,8 +1,8 @@
 """Run a command, and kill it with all its children when this script's standard input ends.
 
-The process that starts this script holds the other end of a pipe. The pipe ends when that process
-ends, even if it was killed. MMseqs2 runs shell scripts that start more processes, so killing only
-the first process would leave the others running.
+Standard input is a pipe from the process that starts this script. The operating system closes the
+pipe when that process ends, even if it was killed. MMseqs2 runs shell scripts that start more
+processes, so killing only the first process would leave the others running.
 
 This script imports nothing of ours, so that it starts quickly.
 """
@@ -19,7 +19,7 @@ import threading
 def supervise(command: list[str]) -> int:
     """Run a command; return its exit code, or 128 + the number of the signal that killed it.
 
-    This process must lead a process group, which holds nothing but the command.
+    This process must be the leader of a process group of its own.
     """
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     threading.Thread(target=_kill_group_after_input, daemon=True).start()

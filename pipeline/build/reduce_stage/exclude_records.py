@@ -1,8 +1,8 @@
 """Mark the records of a partition that `--exclude` leaves out.
 
-A duplicate of an excluded record is excluded too, with the same match. Duplicates are the records
-that --dedup compares as equal, and with `--dedup none` the records with the same tokens. Otherwise
-a copy of a listed record would stay in the dataset under another id.
+A duplicate of an excluded record is excluded too, with the same match. Otherwise a copy of a listed
+record would stay in the dataset under another id. Duplicates are the records that --dedup treats as
+equal. With `--dedup none`, they are the records with the same tokens.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class RecordExclusion:
 
     @property
     def spreads(self) -> bool:
-        """Whether a record may be excluded only as the duplicate of another record. If so, all runs
-        of a partition must be passed to `look` before the first call of `mark`."""
+        """True if a record may be excluded for the sole reason that it duplicates an excluded
+        record. All runs of a partition must then be passed to `look` before the first `mark`."""
         return self._cropped or self._index.has_names
 
     @property

@@ -5,8 +5,8 @@ consecutive records that fit into memory.
 
 1. First pass: for each run, find the sequences that no earlier run had. Keep the residues of these
    sequences. Also keep a row for each kept record, without the columns of texts. With --exclude,
-   note which records are excluded. If a file names records, their duplicates are excluded too, and
-   an earlier pass finds the named records.
+   note which records are excluded. If a file of --exclude lists names of records, one more pass
+   comes before this one: it finds the named records, because their duplicates are excluded too.
 2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each
    record's first sequence in the record's row.
 3. Second pass: for each run, mark each duplicate, and name the record that the duplicate repeats.

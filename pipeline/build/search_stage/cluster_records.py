@@ -3,8 +3,8 @@
 1. Write each distinct sequence of the kept records once, as FASTA. A sequence's name is the lower
    half of its hash, in decimal digits.
 2. Run `mmseqs easy-linclust`, which writes a table of representatives and members.
-3. Convert this table as a table of the user. Link tasks look up records by these names, so that
-   equal sequences are in the same cluster.
+3. Convert this table into a work file, like a table that the user names. Link tasks look up records
+   by the names of their sequences, so that equal sequences are in the same cluster.
 """
 
 from __future__ import annotations

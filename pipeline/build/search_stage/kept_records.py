@@ -27,8 +27,8 @@ def write_kept_records(
 
     The header of a sequence is, by default, the ordinal of its first record. Equal sequences are in
     the same partition, so this needs only the memory of a partition's hashes. The sequences are in
-    the order of partitions, and within a partition in the order of ordinals. The file's bytes do
-    not depend on anything else.
+    the order of partitions, and within a partition in the order of ordinals, so that every run
+    writes the same bytes.
 
     Args:
         on_bytes: called with the number of residues written since the last call.
@@ -55,7 +55,7 @@ def fasta_entries(
     edges: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> Iterator[bytes]:
-    """Yield an entry of FASTA for each row. Tokens that are no letters become X.
+    """Yield a FASTA entry for each row. Tokens that are no letters become X.
 
     Args:
         names: integer[M], number that becomes the header of each entry.

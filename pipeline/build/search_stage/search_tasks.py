@@ -15,7 +15,7 @@ from pipeline.storage.folder import Folder
 class _MmseqsTask:
     """Run MMseqs2 on the kept records.
 
-    The result is `job.prepared[index]` with another work file, `output`.
+    The result is `job.prepared[index]`, but with the new work file `output`.
 
     index: index of the file in `job.prepared`
     file: the file that the option names, or the value of the option

@@ -58,8 +58,9 @@ class Search:
 def similar_pairs(search: Search) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield the ids of the queries and of the targets of similar pairs, in blocks.
 
-    The results for one query depend on the targets only, not on other queries. Of the targets of a
-    query, MMseqs2 aligns the 300 that share the most words with it.
+    The results for one query depend on the targets only, not on other queries. For each query,
+    MMseqs2 aligns at most 300 targets: those that its prefilter, which compares k-mers, ranks
+    highest.
 
     Raises:
         BuildError: MMseqs2 failed.

@@ -13,8 +13,8 @@
 
 Tasks of several processes do steps 1 and 2. The work file takes 64 bytes for each record, and the
 last steps take about 10 more; `--dedup cropped` and `--clusters` add 24. Under `--long split`, the
-work files hold the residues of long records, too. Memory that a work file takes is returned when it
-is scarce.
+work files hold the residues of long records, too. Work files are mapped into memory, so the
+operating system can write their pages to disk when memory is scarce.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def repeated(hashes: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64
 def equal_pairs(
     hashes: NDArray[Any], among: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the index of each hash that an earlier hash equals, and of the last such hash.
+    """Pair each hash that equals an earlier hash with the last such earlier hash.
 
     Args:
         hashes: HASH_HALVES[N].

@@ -132,7 +132,7 @@ def _copied(file: WorkFile, work: Folder) -> pa.Buffer:
             copy.write(work.parts([Part(file.name, begin, end)])[0])
         copy.flush()
         with pa.memory_map(copy.name) as mapped:
-            return mapped.read_buffer()  # the mapping outlives the file's name
+            return mapped.read_buffer()  # the mapping stays valid after the file is deleted
 
 
 def _table(buffer: pa.Buffer) -> ClusterTable:

@@ -35,7 +35,8 @@ def smallest_clusters(
     """Return each key once, with the smallest of its clusters.
 
     Args:
-        keys, clusters: uint64[N], a key (of a member, or of a first piece) and a cluster of it.
+        keys, clusters: uint64[N], a key (of a member, or of a first piece) and its cluster. A key
+            may occur several times, with different clusters.
     Returns:
         uint64[K], the keys, ascending; uint64[K], their smallest clusters; uint64[M, 2], pairs of
         clusters that share a key. These pairs connect all clusters of a key.

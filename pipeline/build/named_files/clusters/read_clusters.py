@@ -5,8 +5,8 @@ its rows does not matter. An id's key is the xxh3_64 of the id. Steps:
 
 1. Read the text in blocks, compute the keys of both columns, and append each row to one of 256
    temporary files (buckets), chosen by the upper bits of the member's key.
-2. Sort each bucket. If a member is in several clusters, note that these clusters are one.
-3. Join the noted clusters. The smallest key becomes the key of the joined cluster.
+2. Sort each bucket. If a member is in several clusters, note these clusters as pairs to join.
+3. Join the clusters of all pairs. The smallest key becomes the key of the joined cluster.
 4. Write the sorted rows as the work file, which `cluster_table.py` reads.
 
 Two ids with the same key count as one id. This can only join clusters, never cut one in two. Memory

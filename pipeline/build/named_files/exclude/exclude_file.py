@@ -1,7 +1,10 @@
 """Detect the kind of a file of --exclude, and convert the file into entries.
 
-The first line that is neither blank nor a comment decides: `>` begins a FASTA file, a tab is in
-every line of a result table, and any other line is an id.
+The first line that is neither blank nor a comment decides the kind:
+
+- a line that begins with `>`: a FASTA file
+- a line with a tab: a result table
+- any other line: a list of ids
 """
 
 from __future__ import annotations

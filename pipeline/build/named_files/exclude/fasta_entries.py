@@ -14,9 +14,9 @@ from schemas.vocabulary import ESM2
 
 
 def fasta_entries(source: Source, *, searched: bool) -> tuple[SequenceEntries, int]:
-    """Return the sequences of a FASTA file, and their number with repetitions.
+    """Return the distinct sequences of a FASTA file, and the number of its records with residues.
 
-    Letters are read as those of an input. Records without residues are left out.
+    Letters become tokens as in the inputs of a build. Records without residues are left out.
 
     Args:
         searched: False if only MMseqs2 searches the sequences.

@@ -12,7 +12,7 @@ from schemas.errors import InputError
 
 
 def listed_names(source: Source) -> tuple[ListedNames, int]:
-    """Return the ids of a list, and their number without repetitions.
+    """Return the distinct ids of a list, and their number.
 
     Blank lines and lines that begin with # are ignored.
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from schemas.records import ColumnType, arrow_type
 
 MISSING: Final = ("", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
-"""Texts that mean "no value", except in columns of texts, where only the first one does."""
+"""Texts that mean "no value". In a column of texts, only the first one (the empty text) does."""
 _BOOLEANS: Final = ("true", "True", "TRUE", "false", "False", "FALSE")
 _FLOAT: Final = r"^-?((0|[1-9][0-9]{0,17})(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|inf)$"
 """Numbers as programs write them. `007` and whole numbers of 19 digits are texts, because they may
@@ -60,7 +60,7 @@ def _fits(values: pa.Array, kind: ColumnType) -> bool:
         numbers = pc.cast(values, pa.int64())
     except pa.ArrowInvalid:
         return False
-    # `007`, `+7` and `0x7` are not written as numbers are
+    # a program writes the numbers `007`, `+7` and `0x7` as `7`, so these are texts
     return bool(pc.all(pc.equal(pc.cast(numbers, pa.string()), values)).as_py())
 
 

@@ -31,8 +31,8 @@ def key_hashes(values: NDArray[np.uint8], edges: NDArray[np.int64]) -> NDArray[n
 
 
 class MetadataTable:
-    """The sorted table of --metadata, in B batches. A row has the number that it has in the work
-    file; -1 means that a record has no row."""
+    """The sorted table of --metadata, in B batches. The number of a row is its position in the work
+    file. The number -1 means that a record has no row."""
 
     def __init__(self, content: pa.Buffer, columns: dict[str, ColumnType]) -> None:
         """Open a work file. `columns` are the types of its columns."""
@@ -188,7 +188,7 @@ class _Texts:
 
 
 def _numbers(column: pa.Array, dtype: Any) -> NDArray[Any]:
-    """Return the numbers of a column, without a copy. Nulls have any value."""
+    """Return the numbers of a column, without a copy. In place of a null is an arbitrary number."""
     return np.frombuffer(column.buffers()[1], dtype=dtype)[column.offset :][: len(column)]
 
 

@@ -41,8 +41,8 @@ RUN_BYTES = 32 << 20
 """Approximate bytes of the table that are sorted at a time."""
 _HASH: Final = "\nhash"
 _ROW: Final = "\nrow"
-"""Columns of the files that this module writes. Names of the table's own columns have no line
-end."""
+"""Columns of the files that this module writes. They begin with a line end, so that they differ
+from all columns of the table."""
 
 
 def prepare_metadata(file: NamedFile, name: str, work: Folder) -> PreparedFile:
@@ -91,7 +91,7 @@ def _work_schema(types: Mapping[str, ColumnType]) -> pa.Schema:
 
 
 def _with_hash(columns: list[pa.Field]) -> pa.Schema:
-    """Return a schema with the columns of hashes and rows at fixed places, before named columns."""
+    """Return a schema that begins with the columns of hashes and row numbers."""
     return pa.schema([pa.field(_HASH, pa.uint64()), pa.field(_ROW, pa.int64()), *columns])
 
 
