@@ -43,7 +43,7 @@ class SplitFractions:
         if total > 1 or ("train" in shares and total < 1):
             raise ValueError(
                 f"--split is {text!r}, whose shares add up to {total.normalize():f}, expected 1: "
-                "without train, train has the rest"
+                "if train is not named, it gets the rest"
             )
         train = {"train": 1 - total}
         return cls(**{**dict.fromkeys(SPLITS, Decimal(0)), **train, **shares})

@@ -66,8 +66,8 @@ class DatasetOptions(SequenceLimits):
     cropped both records. `none` keeps all records."""
     split: str = "train=0.99,valid=0.01"
     """Shares of the records that go to the splits train, valid and test, such as
-    train=0.98,valid=0.01,test=0.01. Without train, train has the rest. The choice depends on the
-    hash of a record's first max-seq-len - 2 residues. Therefore the order of inputs does not
+    train=0.98,valid=0.01,test=0.01. If train is not named, it gets the rest. The choice depends on
+    the hash of a record's first max-seq-len - 2 residues. Therefore the order of inputs does not
     matter, and records that are equal after truncation are always in the same split."""
     seed: int = 0
     """Seed of the global shuffle."""
@@ -197,7 +197,7 @@ class PreprocessOptions(DatasetOptions, _Places):
     identity of 0.5."""
     metadata: Optional[str] = None  # noqa: UP045
     """Table (Parquet, CSV or TSV) whose columns are added to records/, and can be used in --where.
-    Rows belong to records by accession or id."""
+    A row belongs to the record with the same accession or id."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
     The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack

@@ -1,4 +1,4 @@
-"""`thdpack inspect --record`: what records/ says of the records of a name."""
+"""`thdpack inspect --record`: print what records/ says about the records with a given name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from schemas.text.phrases import plural
 
 
 def show_record(dataset: str | Path, name: str) -> None:
-    """Print the status of the records of a name, and shard and bucket of those that were kept.
+    """Print the status of each record with a name and, if it was kept, its shard and bucket.
 
     Args:
         name: id, accession or entry name.

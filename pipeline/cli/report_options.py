@@ -20,8 +20,8 @@ class StatsOptions:
     """Report on a dataset or raw sequences: records, lengths, letters, buckets, padding, GPU-hours.
 
     For a dataset, the command reads the manifest and records/, but no shards. For raw sequences, it
-    reads the inputs once and predicts their packing. It compares two datasets, or a dataset and one
-    input of raw sequences.
+    reads the inputs once and predicts their packing. Given two datasets, or a dataset and one input
+    of raw sequences, it compares them.
 
     Example: thdpack stats data/uniref50 --html report.html
 

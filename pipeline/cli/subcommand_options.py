@@ -68,8 +68,8 @@ class PlanTasksArguments(PreprocessArguments):
     """Cut a build into tasks for a scheduler. Accepts the options of `thdpack preprocess`.
 
     All machines need access to the dataset's folder. Afterwards, run every map task: `thdpack
-    run-task DATASET --plan PLAN --stage map --index N`. Then run every reduce task, with `--stage
-    reduce`. With --clusters, the tasks of `--stage link` come before these. Finally, run `thdpack
+    run-task DATASET --plan PLAN --stage map --index N`. With --clusters, then run every link task,
+    with `--stage link`. Then run every reduce task, with `--stage reduce`. Finally, run `thdpack
     commit DATASET --plan PLAN`. On Slurm, deploy/slurm/preprocess.sbatch runs all of these
     commands.
 
