@@ -81,7 +81,7 @@ class Manifest(SequenceLimits):
 
     @property
     def records_schema(self) -> pa.Schema:
-        """Arrow schema of records/: with the columns that --keep-header and --metadata add."""
+        """Arrow schema of records/, with the columns that --keep-header and --metadata add."""
         return records_schema(
             keep_header=bool(self.options.get("keep_header")),
             metadata_columns=self.metadata_columns,

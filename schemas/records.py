@@ -27,7 +27,7 @@ class Status(StrEnum):
     FILTERED = "filtered"
     """The expression of `--where` is not true for the record."""
     EXCLUDED = "excluded"
-    """A file of `--exclude` names the record, or has the same or a similar sequence."""
+    """The record matches an entry of a file of `--exclude`, in one of the EXCLUSION_KINDS."""
     DUPLICATE = "duplicate"
     """An earlier record has the same tokens. `--dedup cropped` compares tokens after truncation."""
 

@@ -1,5 +1,5 @@
-"""Validation: loss, perplexity and accuracy on masked tokens of the whole valid split. The masks
-are the same in all validations of all runs.
+"""Validation: loss, perplexity and accuracy on masked tokens of a whole split (--valid-split). The
+masks are the same in all validations of all runs.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@
    that the trainer chooses.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
-5. Prefer combinations with one copy of the parameters for each node, because traffic between nodes
-   was not measured, and these combinations have the least. Then sort by estimated tokens/s
-   (`estimate.seconds`).
+5. Prefer combinations with one copy of the parameters for each node. They have the least traffic
+   between nodes, which was not measured. Then sort by estimated tokens/s (`estimate.seconds`).
 """
 
 from __future__ import annotations

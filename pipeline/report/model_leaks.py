@@ -10,10 +10,10 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedValues:
-    """Sequences or clusters that two splits share. A build makes datasets without any.
+    """Sequences or clusters that two splits share. In a dataset that a build wrote, there are none.
 
-    of: the compared values. Two records have the same sequence if all their residues are equal,
-      before cropping
+    of: the compared values, sequences or clusters. Two records have the same sequence if all their
+      residues before cropping are equal
     splits: names of the two splits
     shared: number of distinct sequences, or of clusters, in both splits
     records: for each of the two splits, the number of kept records that `shared` counts

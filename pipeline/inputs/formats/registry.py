@@ -27,7 +27,7 @@ class InputFormat:
     in_folders: whether files with these suffixes are read if the user names their folder. If not,
         the user must name each file, because a folder of proteins often holds other files of this
         format: a genome, its annotation, metadata.
-    can_be_cut: whether several tasks can each read a part of a file that is not an archive.
+    can_be_cut: whether several tasks can each read a part of a file, if it is not compressed.
     is_table: whether files are read by columns and have internal compression.
     columns: function that returns the names of a file's columns; None if the format has none.
         Raises:

@@ -23,7 +23,7 @@ def title(manifest: Manifest) -> str:
 
 
 def summary(manifest: Manifest) -> str:
-    """Return what the dataset is, in plain text."""
+    """Return a description of the dataset, in plain text."""
     kept = plural(manifest.records_by_status.get(Status.KEPT, 0), "protein sequence")
     buckets = sum(split.buckets for split in manifest.splits.values())
     tokens = sum(split.tokens for split in manifest.splits.values())

@@ -43,7 +43,10 @@ def overlaps(files: Sequence[Entries], rows: pl.LazyFrame) -> tuple[FileOverlap,
 
 
 def _overlap(file: Entries, found: pl.DataFrame) -> FileOverlap:
-    """found: distinct values of hash, status and split of the rows that equal an entry"""
+    """Count the entries of one file.
+
+    found: distinct values of hash, status and split of the rows that equal an entry
+    """
 
     def among(rows: pl.DataFrame) -> int:
         same = file.hashes.join(rows, on="hash", how="semi")
