@@ -1,4 +1,4 @@
-"""Compression of test inputs in every supported format, as one or several archives in one file."""
+"""Compress test inputs in every supported format, as one archive or several concatenated ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from backports import zstd
 
 
 def bgzip(data: bytes, block: int = 5000) -> bytes:
-    """Return BGZF (SAM specification, 4.1): gzip members with a BC field, then an empty member."""
+    """Return `data` as BGZF: gzip members with a BC field, the last one empty.
+
+    Section 4.1 of the SAM specification defines the format.
+    """
     blocks = []
     for chunk in [data[i : i + block] for i in range(0, len(data), block)] + [b""]:
         deflate = zlib.compressobj(6, zlib.DEFLATED, -15)

@@ -1,4 +1,4 @@
-"""Random FASTA, and slow, simple functions that read a dataset without code of the pipeline."""
+"""Make random FASTA; read a dataset with slow, simple functions that use no code of pipeline/."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def made_records(count: int, *, seed: int = 0, longest: int = 700) -> list[tuple
 
 
 def with_headers(records: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Give the records headers of several databases, of about 30 organisms.
+    """Replace most headers by headers of several databases, with about 30 organisms.
 
-    Organisms have several names. Some headers state only the organism, and some state nothing.
+    An organism may have several names. Some headers state only the organism, some state nothing.
     """
     rng = np.random.default_rng(0)
     found = []
@@ -100,7 +100,11 @@ def read_buckets(dataset: Path) -> list[dict[str, Any]]:
 
 
 def sequences_in(bucket: dict[str, Any]) -> list[tuple[int, int, str]]:
-    """Return (ordinal, start, residues) of each sequence in a bucket. Unknown letters are `?`."""
+    """Return (ordinal, start, residues) of each sequence in a bucket. Unknown letters are `?`.
+
+    ordinal: number of the record.
+    start: position of the first residue in the record, counted from 0.
+    """
     found = []
     edges = bucket["cu_seqlens"]
     for i in range(bucket["num_seqs"]):
@@ -128,8 +132,8 @@ def digest(dataset: Path) -> dict[str, str]:
 
 
 def as_read(residues: str) -> str:
-    """Return residues as a bucket stores them: upper case, without a final `*`, and with `?` for
-    unknown letters.
+    """Return residues as `sequences_in` returns them: in upper case, without a final `*`, and with
+    `?` for unknown letters.
     """
     return "".join(
         letter if letter in ESM2.letters else "?" for letter in residues.upper().removesuffix("*")

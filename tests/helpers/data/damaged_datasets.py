@@ -1,4 +1,4 @@
-"""Damage that looks like a bug of the writer: a dataset's rows are changed, its hashes are not."""
+"""Damage that looks like a bug of the writer: wrong rows in files whose hashes are right."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def update_entries(dataset: Path, names: Sequence[str], **more: Any) -> None:
 
 
 class OpenDataset:
-    """All rows of a small dataset, to be changed by a test.
+    """All rows of a small dataset, which a test can change.
 
     rows: rows of records/, by ordinal
     buckets: buckets with their split, shard and row
@@ -136,7 +136,7 @@ class OpenDataset:
         return tokens[bucket["cu_seqlens"][i] + 1 : bucket["cu_seqlens"][i + 1] - 1]
 
     def put(self, row: Row, residues: Sequence[int], start: int = 0) -> None:
-        """Replace the residue tokens of a record's sequence by others of the same number."""
+        """Replace the residue tokens of a record's sequence with as many others."""
         bucket, i = self.place(row, start)
         assert len(residues) == len(self.residues(row, start))
         begin = bucket["cu_seqlens"][i] + 1
@@ -153,14 +153,14 @@ def hash_of(residues: Sequence[int]) -> bytes:
 
 
 def laws(dataset: OpenDataset) -> set[str]:
-    """Save the dataset; return the laws that the deep check finds broken."""
+    """Save the dataset, and return the rules that the deep check finds broken."""
     dataset.save()
     assert shallow(dataset.path) == []
     return {law(line) for line in deep(dataset.path)}
 
 
 def law(line: str) -> str:
-    """Return what a line of the command says, without numbers and names of files."""
+    """Return the broken rule that a line of output reports, without numbers and file names."""
     line = re.sub(r": \d+ records \(ordinal .*", "", line.removeprefix("records/: "))
     return re.sub(r"\S+\.(arrow|parquet)", "FILE", line)
 
@@ -170,7 +170,7 @@ def split_of(residues: Sequence[int]) -> str:
 
 
 def other_residues(count: int, *, splits: Sequence[str]) -> list[int]:
-    """Return random residue tokens whose hash decides for one of `splits`."""
+    """Return random residue tokens whose hash puts them in one of `splits`."""
     rng = np.random.default_rng(1)
     while True:
         found: list[int] = rng.integers(4, 24, count).tolist()
@@ -179,7 +179,7 @@ def other_residues(count: int, *, splits: Sequence[str]) -> list[int]:
 
 
 def two(dataset: OpenDataset, rows: list[Row], *, one_bucket: bool = False) -> tuple[Row, Row]:
-    """Return two rows of records of the same split and, if wanted, of the same bucket."""
+    """Return rows of two kept records of the same split and, with `one_bucket`, the same bucket."""
     kept = [row for row in rows if row["status"] == "kept"]
     return next(
         (a, b)

@@ -1,4 +1,4 @@
-"""Decoys: modules that raise an error when imported, named like our packages and numpy."""
+"""Decoys: modules with the names of our packages and of numpy, which fail when imported."""
 
 from __future__ import annotations
 

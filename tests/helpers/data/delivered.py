@@ -28,8 +28,8 @@ def seen(bucket: Bucket) -> Seen:
 def steps(
     dataset: Path, world: int, count: int, *, state: dict[str, Any] | None = None, prefetch: int = 2
 ) -> tuple[list[Seen], dict[str, Any]]:
-    """Read `count` steps on `world` ranks. Return all buckets in the global order, and the final
-    state of the readers.
+    """Read `count` steps on `world` ranks. Return the buckets in the global order, and the state of
+    the readers after the last step.
     """
     readers = [
         ShardReader(dataset, rank=rank, world_size=world, buckets_per_step=STEP, prefetch=prefetch)

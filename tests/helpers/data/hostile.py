@@ -43,7 +43,7 @@ VALUES: tuple[Any, ...] = (
     {"a": 1},
     *OUTSIDE,
 )
-"""Values of every JSON type, and values outside of every field's range."""
+"""Values of every JSON type. Some are outside the range of every field."""
 _TOKENS = (
     b"{",
     b"}",

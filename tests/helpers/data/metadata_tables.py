@@ -1,4 +1,4 @@
-"""Made tables for --metadata, and a plain join of their rows with records."""
+"""Random tables for --metadata, and a slow join of their rows with records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
 
 
 def headed_records(count: int) -> list[tuple[str, str]]:
-    """Return (header, residues) of random proteins, with headers of several families."""
+    """Return (header, residues) of random proteins. Their headers follow several conventions."""
     made = made_records(count, seed=3, longest=300)
     return [
         (FAMILIES[i % len(FAMILIES)].format(i), residues) for i, (_, residues) in enumerate(made)
@@ -53,7 +53,7 @@ def headed_records(count: int) -> list[tuple[str, str]]:
 
 
 def made_table(records: Sequence[tuple[str, str]]) -> list[Row]:
-    """Return the rows of a table: for most accessions, for some ids, and for other proteins."""
+    """Return rows for most of the records' accessions, some of their ids, and 50 other proteins."""
     draw = random.Random(1)
     keys = [f"other{i}" for i in range(50)]
     for header, _ in records:
@@ -80,7 +80,7 @@ def made_table(records: Sequence[tuple[str, str]]) -> list[Row]:
 
 
 def joined(header: str, table: Sequence[Row]) -> Row | None:
-    """Return the row of a record, found by a plain search; None if the record has no row."""
+    """Return the row for a record's accession, else the row for its id, else None."""
     identifier, _, description = header.partition(" ")
     accession = stated(identifier.encode(), description.strip(" ").encode()).accession
     by_key = {row["Entry"]: row for row in table}
@@ -89,7 +89,7 @@ def joined(header: str, table: Sequence[Row]) -> Row | None:
 
 
 def write_table(path: Path, table: Sequence[Row]) -> Path:
-    """Write a table in the format that the name of the file says. `x/table` is a Parquet file."""
+    """Write a table in the format of the name's first suffix; without a suffix, as Parquet."""
     path.parent.mkdir(exist_ok=True)
     kind = path.suffixes[0] if path.suffix else ".parquet"
     if kind in (".parquet", ".arrow"):
@@ -105,7 +105,7 @@ def write_table(path: Path, table: Sequence[Row]) -> Path:
             writer = csv.writer(file)
             writer.writerow(SCHEMA.names)
             writer.writerows([as_text(row[name]) for name in SCHEMA.names] for row in table)
-        else:  # like UniProt: no quotes around values, whatever they hold
+        else:  # as in UniProt's files, no value is quoted
             for line in (
                 SCHEMA.names,
                 *([as_text(value) for value in row.values()] for row in table),

@@ -16,7 +16,7 @@ FIRST = 2_000
 
 
 def corpus_text(path: Path) -> bytes:
-    """Return the decompressed text of the first FIRST records of a corpus, or of all."""
+    """Return the decompressed text of the first FIRST records or, with THDPACK_LONG, of all."""
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if "THDPACK_LONG" in os.environ:
         return text

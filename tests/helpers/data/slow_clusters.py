@@ -1,7 +1,7 @@
-"""Slow, simple functions that decide clusters and splits without code of the pipeline.
+"""Slow, simple functions that find clusters and splits without code of pipeline/.
 
-Clusters and records are joined in a graph. Its nodes are the members and clusters of the table, and
-the first pieces of records (the parts that cropping keeps).
+Clusters and records are joined in a graph. Its nodes are the clusters and members of the table, and
+the first pieces of records. A first piece is the part of a record that cropping keeps.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class SlowClusters:
     """Joined clusters of records."""
 
     def __init__(self, table: Sequence[Row], kept: Sequence[tuple[str, str]], piece: int) -> None:
-        """Join clusters that share a member, or a first piece of kept records.
+        """Join clusters that share a member or contain kept records with the same first piece.
 
         Args:
             kept: headers and residues of the records that were kept before duplicates were dropped.
-            piece: number of residues of the longest first piece.
+            piece: maximum number of residues of a first piece.
         """
         self._members = {member for _, member in table}
         self._piece = piece
@@ -48,7 +48,7 @@ class SlowClusters:
             self._keys[root] = min(key, self._keys.get(root, _MASK))
 
     def name_of(self, header: str) -> str | None:
-        """Return the name under which the table has a record; None if it does not have it."""
+        """Return the name of a record in the table; None if the record is not in the table."""
         identifier, _, description = header.partition(" ")
         accession = stated(identifier.encode(), description.encode()).accession
         names = [identifier] if accession is None else [identifier, accession.decode()]
@@ -75,8 +75,8 @@ def slow_split(key: int | None, residues: str, piece: int, *, valid: float, test
     """Return the split of a record.
 
     Args:
-        key: key of the record's joined cluster.
-        piece: number of residues of the longest first piece.
+        key: key of the record's joined cluster; None if it is in no cluster.
+        piece: maximum number of residues of a first piece.
     """
     if key is None:
         unknown = ESM2.unk
@@ -95,7 +95,7 @@ def slow_split(key: int | None, residues: str, piece: int, *, valid: float, test
 def made_table(headers: Sequence[str], seed: int) -> list[Row]:
     """Return a table of clusters with about two thirds of the records.
 
-    Some members are in several clusters, and some are no records.
+    Some members are in several clusters, and some are names that no record has.
     """
     rng = random.Random(seed)
     names = []

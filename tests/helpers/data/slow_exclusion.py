@@ -1,4 +1,4 @@
-"""A slow, plain filter that does what `--exclude` promises. Tests compare builds with it."""
+"""A slow, simple implementation of `--exclude`. Tests compare builds with it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def names_of(header: str) -> list[str]:
 def match_of(
     header: str, residues: str, excluded: Excluded, identity: float, coverage: float
 ) -> tuple[int, int, bytes, str] | None:
-    """Return the match of a record as (index of the kind, residues, id, file); None for none."""
+    """Return the preferred match of a record: (index of the kind, residues, id, file), or None."""
     found = []
     mine = as_read(residues)
     for file, entries in excluded.fastas.items():
@@ -85,11 +85,11 @@ def expected(
     identity: float = 0.3,
     coverage: float = 0.5,
 ) -> list[tuple[str, Found | None]]:
-    """Return status and match of each record.
+    """Return the status and the match of each record.
 
     Args:
         records: (header, residues) of each record.
-        early: status that precedes `excluded`, or None.
+        early: status of each record that is left out before --exclude applies; None for others.
         longest: maximum number of residues of a sequence, which `--dedup cropped` compares.
     """
     keys = [as_read(residues)[: longest if dedup == "cropped" else None] for _, residues in records]

@@ -1,4 +1,4 @@
-"""A slow, plain parser of FASTA headers. Tests compare the compiled parser with it.
+"""A slow, simple parser of FASTA headers. Tests compare the compiled parser with it.
 
 docs/reference/format.md states the rules. The parser works on bytes, because headers may be in any
 encoding.

@@ -1,4 +1,4 @@
-"""The split of a record, computed from its hash with exact fractions."""
+"""Find the split of a record from its hash, with exact fractions."""
 
 from __future__ import annotations
 
