@@ -28,7 +28,7 @@ ALONE = single_process(CPU)
 
 
 def initialized(dtype: torch.dtype = torch.float32) -> tuple[Esm2, dict[str, Tensor]]:
-    """Return an Esm2 of shape SMALL with initial weights of this dtype, and its fp32 masters."""
+    """Return an Esm2 of shape SMALL with initial weights of this dtype, and fp32 master weights."""
     built = build(SMALL, TORCH)
     for parameter in built.parameters():
         parameter.data = parameter.data.to(dtype)

@@ -9,8 +9,10 @@ from tests.helpers.processes.command_line import REPO
 
 
 def shell_commands(page: str, *programs: str) -> list[list[str]]:
-    """Find a page's commands, indented or after `$ `, that run one of `programs`; return the words
-    of each."""
+    """Return the words of each command on a page that runs one of `programs`.
+
+    A line is a command if it is indented by four spaces, or begins with `$ `.
+    """
     joined = (REPO / page).read_text().replace("\\\n", " ")
     lines = re.findall(rf"^(?:    |\$ )((?:{'|'.join(programs)}) .*)", joined, flags=re.MULTILINE)
     return [shlex.split(line) for line in lines]

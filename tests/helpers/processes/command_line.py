@@ -1,4 +1,4 @@
-"""Functions with which tests run `thdpack`.
+"""Functions that run `thdpack` in tests.
 
 | function | process | use it to test |
 |---|---|---|
@@ -170,8 +170,8 @@ def run_here(
 ) -> subprocess.CompletedProcess[str]:
     """Run `thdpack` in this process, and then undo its changes to the process.
 
-    Without `--workers`, tasks run in this process too. A command with Ray runs in a new process.
-    Only then does `timeout` apply. Otherwise pytest's limit ends a test that hangs.
+    Without `--workers`, tasks run in this process too. A command that uses Ray runs in a new
+    process. `timeout` applies only to such a command; pytest's own time limit ends other tests.
 
     Args:
         where: the command's current folder.
@@ -198,7 +198,7 @@ def run_here(
             for module in _EXECUTORS:
                 patch.setattr(f"{module}.ProcessExecutor", InThisProcess)
         code = run_command(words)
-    if code == 130:  # only the user's Ctrl-C interrupts this process; no test does
+    if code == 130:  # the user pressed Ctrl-C: no test interrupts this process
         raise KeyboardInterrupt
     said = [file.buffer.getvalue().decode() for file in (out, errors)]
     return subprocess.CompletedProcess(["thdpack", *words], code, *said)
@@ -252,7 +252,7 @@ def _show_warning(
 
 
 def _forget_stores() -> None:
-    """Drop cached listings and the list of uploaded objects. Connections stay open."""
+    """Drop the stores' cached listings and the list of uploaded objects. Keep connections open."""
     for kind in registry.values():
         for system in kind._cache.values():
             system.invalidate_cache()

@@ -1,4 +1,4 @@
-"""Processes that are forked from a server process, which has already imported their modules.
+"""Processes that are forked from a server process, which has already imported what they need.
 
 A fork takes 10 ms, but the imports take one to five seconds of CPU. Each xdist worker starts at
 most one `Server` for commands (started.py) and one for ranks (ranks.py). To test the start of an
@@ -208,7 +208,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _run(question: dict[str, Any], output: int) -> NoReturn:
-    """Run a program in this child like `python -c PROGRAM`, and end the process."""
+    """Run a program in this child as `python -c PROGRAM` does, then end the process."""
     code = 1
     try:
         os.setsid()
@@ -227,7 +227,7 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    except BaseException:  # printed in the same way as by the interpreter
+    except BaseException:  # print the traceback, as an interpreter does
         traceback.print_exc()
     finally:
         sys.stdout.flush()

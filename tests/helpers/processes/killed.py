@@ -1,13 +1,12 @@
-"""Build that is killed and resumed many times.
+"""Kill and resume a build many times.
 
     python -m tests.helpers.processes.killed CORPUS FOLDER KILLS [CLUSTERS]
 
 CLUSTERS is a table of clusters, for --clusters.
 
-This process first builds once without interruption. It counts the changes of the dataset's folder
-and the writes, which are the moments of possible kills. Then it forks children. Each child resumes
-the build, runs its tasks itself, and kills itself at a random moment: right before a change of the
-folder, or halfway through a write.
+This process first builds once without interruption, and counts the changes in the dataset's folder
+and the writes. Then it forks children. Each child resumes the build, runs its tasks itself, and
+kills itself at a random moment: right before one of these changes, or halfway through a write.
 
 The program prints a JSON list with the number of tasks that had finished at each kill.
 """
@@ -52,8 +51,8 @@ def start(corpus: Path, out: Path, moment: int, *, in_write: bool) -> int:
     """Fork a child that builds and kills itself at a moment. Return the child's process id.
 
     Args:
-        moment: number of the change or write, counted from 1. With 0, or with a number greater than
-            the last one, the child is not killed.
+        moment: number of the change or write, counted from 1. With 0, or if the build ends before
+            that moment, the child does not kill itself.
         in_write: count writes instead of changes.
     """
     child = os.fork()

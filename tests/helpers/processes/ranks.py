@@ -65,12 +65,12 @@ class Job:
         return self._printed.text
 
     def poll(self) -> int | None:
-        """Return None while a rank runs. Then return the first exit status other than 0, or 0."""
+        """Return None while a rank runs. Then return the first nonzero exit status, or 0."""
         found = [rank.poll() for rank in self.ranks]
         return None if None in found else next((status for status in found if status), 0)
 
     def wait(self) -> int:
-        """Wait for all ranks. Return the first exit status other than 0, or 0."""
+        """Wait for all ranks. Return the first nonzero exit status, or 0."""
         for rank in self.ranks:
             rank.wait()
         self._printed.all()
@@ -103,7 +103,7 @@ _starting = threading.Lock()
 
 
 def _server() -> Server:
-    """Return the only server of this process. Several threads may call this at the same time."""
+    """Return the only server of this process. Threads may call this function concurrently."""
     with _starting:
         return _only_server()
 

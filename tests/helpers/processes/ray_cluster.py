@@ -97,8 +97,8 @@ def descendants(root: int) -> list[int]:
 
 
 def works(process: int) -> bool:
-    """Return whether a process runs a task of a build. Ray replaces the command line of the process
-    by the name of the task.
+    """Return whether a process runs a task of a build. Ray replaces the command line of such a
+    process with the name of the task.
     """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return b"ray::_work" in Path(f"/proc/{process}/cmdline").read_bytes()
@@ -112,7 +112,7 @@ def kill_one_at_work(process: Started, cluster: Any, rng: random.Random) -> bool
         at_work = list(filter(works, below))
         if at_work and kill(rng.choice(at_work)):
             return True
-        time.sleep(0.002)  # leave the CPU to Ray for a moment that is shorter than any task
+        time.sleep(0.002)  # let Ray use the CPU, but for less time than any task takes
     return False
 
 

@@ -33,14 +33,14 @@ EVERY = 4
 ROUNDING = 1e-5
 """Tolerance for differences of losses between runs on different numbers of ranks.
 
-| reason of a difference | size |
+| cause of a difference | size |
 |---|---|
 | rounding of a loss of 3 to fp32 | 2e-7 |
 | different rounding in all of 16 steps (measured) | 1e-6 at most |
 | another bucket or mask, which tests must detect | 1e-2 |
 """
 TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
-"""Python source code that runs torchrun as usual: its ranks are new processes."""
+"""Python source code that runs an unchanged torchrun, which starts each rank as a new process."""
 WITH_FORKS = """
 import sys
 import torch.distributed.run
@@ -123,7 +123,7 @@ def losses(out: Path, kind: str = "train") -> dict[int, float]:
 
 
 def cut(run: Path, out: Path, step: int) -> Path:
-    """Copy a run to `out`, in its state right after the checkpoint of a step."""
+    """Copy a run to `out`, without the checkpoints that are later than `step`."""
     shutil.copytree(run, out)
     for checkpoint in (out / "checkpoints").glob("step-*"):
         if int(checkpoint.name[5:]) > step:

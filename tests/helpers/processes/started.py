@@ -18,9 +18,10 @@ finally:
     threading._shutdown()
     atexit._run_exitfuncs()
 """
-"""Python source code that runs a command in a fork. A new interpreter would read
-fsspec's settings at its start. At its end it would wait for threads and run exit handlers. The code
-does both.
+"""Python source code that runs a command in a fork.
+
+A new interpreter reads fsspec's settings when it starts. When it ends, it waits for threads and
+runs exit handlers. A fork does none of this by itself, so this code does it.
 """
 
 
@@ -110,12 +111,12 @@ def start(
 
 
 def stopping_after_outcomes(count: int) -> str:
-    """Return a `setup` with which a command stops itself when `count` tasks have finished."""
+    """Return a `setup` that makes a command stop itself when `count` tasks have finished."""
     return f"from tests.helpers.processes import stopped; stopped.stop_after_outcomes({count})"
 
 
 def stopping_at_change(count: int, folder: object) -> str:
-    """Return a `setup` with which a command stops itself right before change number `count` of a
+    """Return a `setup` that makes a command stop itself right before its change number `count` in a
     folder.
     """
     return (

@@ -1,6 +1,6 @@
-"""Functions with which a process stops itself (SIGSTOP) at a chosen moment.
+"""Functions that stop the current process (SIGSTOP) at a chosen moment.
 
-The process then waits until the test kills it, or continues it with SIGCONT.
+The process then waits until the test kills it, or resumes it with SIGCONT.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def _stopping(
 
 
 def stop_at_change(count: int, folder: str) -> None:
-    """Stop this process right before change number `count` of a folder. See `at_change`."""
+    """Stop this process right before its change number `count` in a folder. See `at_change`."""
     at_change(count, folder, lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
 def at_change(count: int, folder: str, then: Callable[[], None]) -> itertools.count[int]:
-    """Call `then` right before this process makes change number `count` of a folder.
+    """Call `then` right before this process makes its change number `count` in a folder.
 
-    A change opens a file for writing, renames, truncates or removes a file, or creates or removes
-    a subfolder.
+    A change is an event that opens a file for writing; renames, truncates or removes a file; or
+    creates or removes a subfolder.
 
     Returns:
         Counter of changes. Its next value is the number of the next change, counted from 1.

@@ -13,7 +13,7 @@ HOSTILE_ORGANISM: Final = "</text><script>document.title='owned'</script>"
 
 
 def made_counts(records: int) -> dict[str, Any]:
-    """Return the fields of a report of a dataset that `thdpack stats` counts in records/."""
+    """Return the fields of a dataset's report that `thdpack stats` counts in records/."""
     return {
         "headers": HeaderCounts(
             databases=(_group("UniRef50", records - 100), _group(None, 100)),

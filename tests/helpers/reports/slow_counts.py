@@ -1,4 +1,4 @@
-"""Counts of records by what their headers state, with simple loops over the text of the headers."""
+"""Count records by the values that their headers state, with simple loops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.data.slow_headers import Stated, stated
 
 @dataclass
 class Counted:
-    """A record: what its header states, its length in residues, and whether it was kept."""
+    """A record: the values in its header, its length in residues, and whether it was kept."""
 
     stated: Stated
     residues: int
@@ -25,7 +25,7 @@ def of_title(title: str, residues: int, kept: bool) -> Counted:
 
 
 def header_counts(records: list[Counted]) -> dict[str, Any]:
-    """Return `headers` of a report."""
+    """Return the field `headers` of a report."""
     taxa = {taxon for record in records if (taxon := _taxon(record)) is not None}
     by_taxon = [_taxon_row(records, taxon) for taxon in taxa]
     by_taxon.sort(

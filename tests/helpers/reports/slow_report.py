@@ -1,8 +1,8 @@
-"""Every number of a report, recomputed from FASTA with Biopython and simple loops.
+"""Recompute every number of a report from FASTA, with Biopython and simple loops.
 
-This module imports constant tables of the pipeline, but no code. Simulations of packing need the
-same random order of sequences as the report. They use numpy's shuffle, with the seed that
-pipeline/report/gather/waste.py documents.
+This module imports constant tables of the pipeline, but none of its functions. Simulations of
+packing need the same random order of sequences as the report, so they use the same shuffle of
+numpy with the same seed (see pipeline/report/gather/waste.py).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _status(record: Record, options: dict[str, Any]) -> str:
 
 
 def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
-    """Return the residues of each sequence into which the option `long` cuts a kept record."""
+    """Return the residues of each sequence that a kept record becomes under the option `long`."""
     most = options["max_seq_len"] - 2
     if options["long"] == "split":
         return [record.tokens[i : i + most] for i in range(0, record.residues, most)]
@@ -98,7 +98,7 @@ def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
 def expected(
     records: list[Record], inputs: list[Path], options: dict[str, Any], *, over: str
 ) -> dict[str, Any]:
-    """Return the numbers that the report of a dataset and that of a raw FASTA file share."""
+    """Return the numbers that reports of datasets and reports of raw FASTA files both have."""
     kept = [record for record in records if record.status == "kept"]
     cut = [(record, piece) for record in kept for piece in pieces(record, options)]
     letters = (

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 KINDS = ("error", "lost", "stall", "cut")
 LONGEST_WAIT = 1_800
-"""Number of seconds after which a held request is dropped. Only a hanging test reaches it."""
+"""Number of seconds after which a held request is dropped. Only a test that hangs gets there."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def _client_left(self) -> bool:
-        """Whether the client has closed the connection."""
+        """Return whether the client has closed the connection."""
         readable, _, _ = select.select([self.connection], [], [], 0)
         return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
 

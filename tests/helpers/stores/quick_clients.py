@@ -1,7 +1,7 @@
-"""Importing this module makes later clients of s3:// quicker to create.
+"""Make clients of s3:// quicker to create. Importing this module is enough.
 
 botocore reads its description of S3 from JSON files for each client, which takes 60 ms. With this
-module, a process reads each file once, and forked processes read none.
+module, a process reads each file once, and processes that it forks later need not read them again.
 """
 
 from __future__ import annotations

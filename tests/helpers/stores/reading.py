@@ -27,9 +27,9 @@ def assert_cache_is_sound(cache: Path) -> None:
 def bytes_in(cache: Path) -> int:
     sizes = {}
     with (cache / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # no reader adds or removes files during the sum
+        fcntl.flock(lock, fcntl.LOCK_EX)  # while this lock is held, no reader adds or removes files
         for path in cache.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the file was renamed after it was listed
                 stat = path.stat()
                 sizes[stat.st_ino] = stat.st_size  # by inode, because a file may have two names
     return sum(sizes.values())

@@ -151,6 +151,6 @@ def http_store(folder: Path) -> Iterator[str]:
 
 
 def open_in(folder: Path) -> list[str]:
-    """Return the file descriptors that this process has open in a folder."""
+    """Return the descriptors of the files in a folder that this process has open."""
     descriptors = Path("/proc/self/fd").iterdir()
     return [path.name for path in descriptors if os.path.realpath(path).startswith(str(folder))]
