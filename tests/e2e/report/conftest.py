@@ -15,7 +15,10 @@ SIZES = ("--capacity", "512", "--max-seq-len", "256", "--split", "valid=0.1,test
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a dataset of two inputs in several partitions, with duplicates. Tests change copies."""
+    """Build a dataset of two inputs, with several partitions and duplicates.
+
+    Tests modify only copies.
+    """
     folder = tmp_path_factory.mktemp("stats")
     (folder / "in").mkdir()
     (folder / "in" / "first.fasta").write_bytes(fasta(with_headers(made_records(300, longest=300))))

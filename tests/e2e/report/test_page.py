@@ -56,13 +56,13 @@ MARKS = {
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Start Debian's Chromium through playwright; skip without it, except in CI."""
+    """Start the installed Chromium through playwright. Without Chromium, skip, but fail in CI."""
     program = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
     if program is None:
         assert "CI" not in os.environ, "CI needs Chromium: .ci/run installs it"
-        pytest.skip("no Chromium here: apt-get install chromium")
+        pytest.skip("Chromium is not installed (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -117,7 +117,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, bool], Watched]]:
-    """Return a function that loads a page, with or without scripts. All tests share the page."""
+    """Return a function that loads a page, with or without scripts, once for all tests."""
     contexts: list[BrowserContext] = []
 
     @cache
@@ -173,9 +173,9 @@ def test_every_plot_is_drawn_inside_its_card_without_overlapping_text(
         )
         assert plot["height"] >= 60, name
         assert len(plot["label"]) > 20, f"{name} has no description for screen readers"
-        assert plot["outside"] == [], f"{name} writes beyond its card"
-        assert plot["colliding"] == [], f"{name} writes one thing over another"
-        assert plot["smallest"] >= 12, f"{name} has letters that are too small"
+        assert plot["outside"] == [], f"{name} has text outside its card"
+        assert plot["colliding"] == [], f"{name} has overlapping text"
+        assert plot["smallest"] >= 12, f"{name} has text that is too small"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -309,7 +309,7 @@ def test_a_page_looks_the_same_without_scripts(opened: Any, pages: dict[str, Pat
     )
 
 
-def test_a_page_is_one_small_file_without_references(pages: dict[str, Path]) -> None:
+def test_a_page_is_one_small_file_without_external_references(pages: dict[str, Path]) -> None:
     for path in pages.values():
         text = path.read_text(encoding="utf-8")
         assert len(text.encode()) < 2_000_000

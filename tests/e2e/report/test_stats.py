@@ -26,7 +26,7 @@ from tests.helpers.reports.stats import stats
 from tests.helpers.stores.stores import http_store
 
 
-def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
+def test_the_terminal_report_has_every_section(run: Run, dataset: Path) -> None:
     done = run("stats", dataset)
     assert (done.returncode, done.stderr) == (0, "")
     manifest = read_manifest(dataset)
@@ -78,7 +78,7 @@ def test_eighty_columns_show_every_number(
         assert header in done.stdout
 
 
-def test_json_goes_to_standard_output_or_to_a_file_beside_the_report(
+def test_json_replaces_the_terminal_report_or_goes_to_a_file(
     run: Run,
     run_process: Run,
     dataset: Path,

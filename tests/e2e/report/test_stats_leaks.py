@@ -33,7 +33,7 @@ ROW = st.tuples(
 
 @settings(deadline=None)
 @given(st.lists(ROW, max_size=60), st.permutations(SPLITS))
-def test_shared_sequences_and_clusters_are_those_of_plain_sets(
+def test_shared_sequences_and_clusters_match_plain_set_intersections(
     rows: list[tuple[int, int | None, str]], order: list[str]
 ) -> None:
     table = pl.DataFrame(
@@ -114,8 +114,7 @@ def test_a_cluster_in_two_splits_is_found(run: Run, tmp_path: Path) -> None:
 
 
 def replace_values(dataset: Path, column: str, changed: dict[int, Any]) -> None:
-    """Replace values of a column of records/, by ordinal. All files agree with the manifest
-    afterwards."""
+    """Replace values of a column of records/, by ordinal, and update the manifest's hashes."""
     entries = []
     for entry in read_manifest(dataset).records:
         path = dataset / entry.name
@@ -133,7 +132,7 @@ def replace_values(dataset: Path, column: str, changed: dict[int, Any]) -> None:
 
 
 def entries_in(entries: list[str], records: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Return an overlap of `against`, without its name, from loops over texts."""
+    """Return the expected overlap of entries with records, computed with plain loops."""
 
     def among(found: list[str]) -> int:
         return sum(entry.upper() in found for entry in entries)
@@ -154,9 +153,7 @@ def entries_in(entries: list[str], records: list[tuple[str, dict[str, Any]]]) ->
     }
 
 
-def test_entries_of_other_files_are_counted_as_plain_loops_count_them(
-    run: Run, tmp_path: Path
-) -> None:
+def test_counts_of_entries_of_other_files_match_plain_loops(run: Run, tmp_path: Path) -> None:
     made = [record for record in made_records(200, longest=80) if "J1" not in record[1]]
     (tmp_path / "in.fasta").write_bytes(fasta(made))
     dataset = preprocess(
@@ -168,7 +165,7 @@ def test_entries_of_other_files_are_counted_as_plain_loops_count_them(
     rows = read_records(dataset)
     records = [(text.upper(), row) for (_, text), row in zip(made, rows, strict=True)]
     others = [text for _, text in made_records(40, seed=1, longest=80) if "J1" not in text]
-    # every third record, some entries twice, in other cases, and one prefix of a record
+    # every third record in swapped case, one of them twice more, other sequences, and a prefix
     entries = [text.swapcase() for _, text in made[::3]] + [made[0][1]] * 2 + others
     entries.append(next(text for _, text in made if len(text) > 70)[:63])
     named = [(f"entry{i}", text) for i, text in enumerate(entries)]
@@ -210,7 +207,7 @@ def test_a_remote_dataset_is_compared_with_a_file(run: Run, dataset: Path, tmp_p
         (["DATASET", "--against", "EMPTY"], 1, "empty.fasta:1: no residue"),
     ],
 )
-def test_a_wrong_against_is_an_error_that_names_the_mistake(
+def test_an_invalid_against_option_is_an_error_that_names_the_mistake(
     run: Run, built: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     places = {"DATASET": built, "FASTA": tmp_path / "a.fasta", "EMPTY": tmp_path / "empty.fasta"}

@@ -98,7 +98,7 @@ def check_counts(
 
 
 def approximately(value: Any) -> Any:
-    """Return a value for comparison: floats match up to rounding, everything else exactly."""
+    """Return an expected value. Floats must match up to rounding, everything else exactly."""
     if isinstance(value, float):
         return pytest.approx(value, rel=1e-12)
     if isinstance(value, dict):
@@ -156,7 +156,7 @@ def check_sequences(
     built: Path,
     records: list[slow_report.Record],
 ) -> None:
-    """Check the report of the FASTA, and compare its forecast with the dataset built from it."""
+    """Check the report of FASTA files, and compare its forecast with their dataset."""
     manifest = read_manifest(built)
     report = stats(run, *inputs)
     chosen = dict(manifest.options)

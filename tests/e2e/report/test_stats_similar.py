@@ -27,7 +27,7 @@ SHAPE = ("--capacity", "512", "--max-seq-len", "302", "--split", "valid=0.2,test
 
 
 def mutated(rng: random.Random, residues: str) -> str:
-    """Return a sequence of which about a tenth of the residues differ."""
+    """Return a copy of a sequence in which about a tenth of the residues differ."""
     return "".join(rng.choice(LETTERS) if rng.random() < 0.1 else x for x in residues)
 
 
@@ -42,7 +42,7 @@ def test_mutated_copies_of_records_are_similar_and_random_sequences_are_not(
     dataset = preprocess(tmp_path / "in.fasta", tmp_path / "dataset", *SHAPE)
     copied = made[: count // 2]
     entries = [mutated(rng, residues) for _, residues in copied]
-    # a repeated entry, equal sequences, and sequences that are similar to nothing
+    # repeat an entry, add a record's own sequence twice, and add sequences similar to no record
     entries += [entries[0], copied[1][1], copied[1][1]]
     entries += ["".join(rng.choices(LETTERS, k=200)) for _ in range(5)]
     named = [(f"e{i}", residues) for i, residues in enumerate(entries)]

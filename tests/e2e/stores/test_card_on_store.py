@@ -1,4 +1,4 @@
-"""`thdpack card` reads and writes datasets on an object store."""
+"""`thdpack card` describes datasets on an object store, and writes its files there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two concurrent builds into one destination on an object store: only one wins."""
+"""Concurrent builds into one destination on an object store: only one dataset is committed."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ CONDITIONS = {
     "501 NotImplemented": True,
     "400 InvalidArgument Header If-None-Match is not supported": True,
 }
-"""Reaction of a build to each answer of the store to a conditional write.
+"""Reaction of a build to each error response to a conditional write.
 
-| value | reaction |
+| value | the build |
 |---|---|
-| True | write the object unconditionally |
-| False | report that another build has won |
-| None | fail with the store's error |
+| True | writes the object unconditionally |
+| False | reports that another build wrote the object first |
+| None | fails with the store's error |
 """
 
 
@@ -85,7 +85,7 @@ def test_a_conditional_write_is_retried_after_a_conflict_and_fails_if_the_object
 
 
 def assert_names_what_it_left(said: str) -> None:
-    """Check that an error names all objects, and only those, that the dataset does not need."""
+    """Check that an error names exactly the objects that the dataset does not need."""
     found = re.search(r"Unused files of this build: (\S+) and (\S+)\. ", said)
     assert found is not None, said
     shards, work = found.groups()
@@ -106,7 +106,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # no timeout: nothing is retried, so each build sends one of the two requests
+    # without the timeout of one second, each build sends its request only once
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
@@ -132,7 +132,7 @@ def test_two_identical_concurrent_builds_produce_one_dataset(
     proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # no timeout: nothing is retried, so each build sends one of the two requests
+    # without the timeout of one second, each build sends its request only once
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
@@ -150,13 +150,13 @@ def test_a_dataset_replaced_during_a_build_is_not_overwritten(
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     for name in digest(near):
         put(f"{OUT}/{name}", (near / name).read_bytes())
-    monkeypatch.delenv("FSSPEC_S3")  # no timeout: the build waits for the answer
+    monkeypatch.delenv("FSSPEC_S3")  # without the timeout of one second, the build waits
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     slow = start(OUT, "--seed", "1", "--overwrite", setup=ONE_PROCESS)
     until(lambda: proxied.waiting, slow)
     del proxied.hold["PUT manifest.json"]
-    slow.send_signal(signal.SIGSTOP)  # else the build retries its request after a minute
+    slow.send_signal(signal.SIGSTOP)  # else it would retry its request after a minute
     quick = run(
         "preprocess",
         "s3://bucket/in/made.fasta",

@@ -41,7 +41,7 @@ def own_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
 
 
 def refused(run: Run, *words: object) -> str:
-    """Run a command that must fail at once; return its only line of output."""
+    """Run a command that must fail at once; return its error, without the prefix."""
     began = time.monotonic()
     done = run(*words)
     assert done.returncode == 1
@@ -51,7 +51,7 @@ def refused(run: Run, *words: object) -> str:
 
 
 def training_refused(data: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Start a training run that must fail at once; return its only line of output."""
+    """Start a training run that must fail at once; return its error."""
     began = time.monotonic()
     with pytest.raises(SystemExit) as ended:
         main(["esm2-8m", "--data", data, "--out", str(out)])
@@ -62,7 +62,7 @@ def training_refused(data: str, out: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def readers_of(url: str, tmp_path: Path) -> list[tuple[object, ...]]:
-    """Return a command line of each command that reads a dataset or inputs from a store."""
+    """Return command lines that read a dataset or inputs from a store."""
     return [
         ("stats", url),
         ("stats", f"{url}/in.fasta"),
@@ -86,7 +86,7 @@ def closed() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def test_a_web_address_is_no_destination(run: Run, small: Path) -> None:
+def test_a_web_address_is_refused_as_a_destination(run: Run, small: Path) -> None:
     said = refused(run, "preprocess", small, "--out", "http://127.0.0.1:9/x")
     assert said == "http://127.0.0.1:9/x: cannot be written to; use a folder, s3:// or gs://"
 
@@ -200,7 +200,7 @@ def test_an_endpoint_without_a_scheme_is_explained(
         ("SlowDown", None),
     ],
 )
-def test_error_answers_of_a_store_are_explained(code: str, said: str | None) -> None:
+def test_error_responses_of_a_store_are_explained(code: str, said: str | None) -> None:
     answer = OSError("answer")
     answer.__cause__ = cause = ValueError()
     cause.response = {"Error": {"Code": code}}  # type: ignore[attr-defined]
@@ -254,7 +254,7 @@ def rclone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     server.wait()
 
 
-def test_a_build_from_rclone_to_rclone_needs_no_settings(
+def test_a_build_on_an_rclone_server_needs_no_special_settings(
     run: Run, rclone: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copy(small, rclone / "bucket")
@@ -269,7 +269,7 @@ def test_a_build_from_rclone_to_rclone_needs_no_settings(
     assert "the store refuses the credentials (SignatureDoesNotMatch)" in said
 
 
-def test_a_dataset_at_the_root_of_the_inputs_bucket_is_announced(
+def test_a_dataset_at_the_root_of_the_inputs_bucket_gives_a_warning(
     run: Run, own_store: ObjectStore, small: Path
 ) -> None:
     put("s3://bucket/in/made.fasta", small.read_bytes())

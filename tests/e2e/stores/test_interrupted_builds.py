@@ -22,7 +22,7 @@ from tests.helpers.stores.object_store import (
 from tests.helpers.stores.store_builds import OPTIONS, OUT, SIZES, STOP, asked, start, until
 
 LONG_KILLS = range(8, 80, 3)
-"""Numbers of requests after which a build is killed, with THDPACK_LONG."""
+"""If THDPACK_LONG is set, a build is killed after each of these numbers of requests."""
 
 
 def test_a_killed_build_with_a_scratch_folder_resumes_and_gives_the_same_bytes(
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_a_build_on_a_stalled_store(
     until(lambda: proxied.waiting, process)
     process.send_signal(signal.SIGINT)
     try:
-        printed = process.communicate(timeout=40)  # less than the 60 s for which the store stalls
+        printed = process.communicate(timeout=40)  # less than 60 s, the timeout of a read
     finally:
         release.set()
         process.kill()

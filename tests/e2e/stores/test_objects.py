@@ -55,7 +55,7 @@ def test_a_dataset_on_a_store_has_the_same_bytes_as_on_a_disk_and_can_be_read(
     assert all(there.input_ids.tobytes() == here.input_ids.tobytes() for there, here in pairs)
 
 
-def test_a_metadata_table_on_a_store_gives_the_bytes_of_a_local_table(
+def test_a_metadata_table_on_a_store_gives_the_same_dataset_as_a_local_table(
     run: Run, store: ObjectStore, corpus: Path, tmp_path: Path
 ) -> None:
     rows = [f"made{i}\t{i / 4}\tprotein {i}" for i in range(0, 700, 3)]
@@ -71,7 +71,7 @@ def test_a_metadata_table_on_a_store_gives_the_bytes_of_a_local_table(
     assert "note: protein 300" in run("inspect", OUT, "--record", "made300").stdout
 
 
-def test_exclusions_on_a_store_have_the_bytes_of_exclusions_on_a_disk(
+def test_an_exclude_file_on_a_store_gives_the_same_dataset_as_a_local_file(
     run: Run, store: ObjectStore, corpus: Path, tmp_path: Path
 ) -> None:
     entries = corpus.read_bytes().split(b">")[1:6]
@@ -87,7 +87,7 @@ def test_exclusions_on_a_store_have_the_bytes_of_exclusions_on_a_disk(
     assert found[0] == found[1]
 
 
-def test_errors_stalls_and_cut_answers_of_a_store_do_not_change_the_bytes(
+def test_errors_stalls_and_cut_responses_of_a_store_do_not_change_the_bytes(
     proxied: Faults,
     corpus: Path,
     near: Path,
@@ -118,7 +118,7 @@ def test_errors_stalls_and_cut_answers_of_a_store_do_not_change_the_bytes(
     assert digests(OUT) == digest(near)
 
 
-def test_a_multipart_upload_whose_last_answer_is_lost_is_complete(
+def test_a_multipart_upload_whose_last_response_is_lost_is_complete(
     proxied: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick_s3(monkeypatch)

@@ -1,4 +1,4 @@
-"""`thdpack stats` writes its files to a store too, and refuses URLs that cannot be written."""
+"""`thdpack stats` can write its files to a store. It refuses URLs that cannot be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.stores.object_store import ObjectStore, client, objects
 OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
 
 
-def test_reports_are_uploaded(
+def test_files_of_stats_are_uploaded_to_a_store(
     run: Run, store: ObjectStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("jinja2")

@@ -1,4 +1,4 @@
-"""A dataset with a release, a licence, full headers, more columns, and odd names of inputs."""
+"""A dataset with a release, a licence, full headers, metadata columns, and odd input names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def built(inputs: Path) -> Path:
-    """Build a dataset with metadata of half the records. Tests change copies."""
+    """Build a dataset with metadata for some of the records. Tests modify only copies."""
     rows = range(0, 200, 2)
     table = {
         "id": [f"made{i}" for i in rows],

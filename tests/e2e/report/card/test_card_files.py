@@ -1,4 +1,7 @@
-"""`thdpack card` keeps files of the user, and its own files never outlive their dataset."""
+"""`thdpack card` replaces files of the user only with --overwrite.
+
+A new build removes the card (croissant.json and README.md) of the dataset that it replaces.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def card(folder: Path) -> tuple[bytes, ...]:
     return tuple((folder / name).read_bytes() for name in FILES)
 
 
-def test_the_bytes_depend_only_on_the_dataset(
+def test_the_bytes_of_a_card_depend_only_on_the_dataset(
     run: Run, built: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("card", dataset).returncode == 0
@@ -122,7 +125,7 @@ def test_an_edited_card_of_an_old_dataset_stays_with_a_warning(
     assert (dataset / "croissant.json").read_text() == "{}"
 
 
-def test_a_dataset_replaced_meanwhile_is_an_error(
+def test_a_dataset_replaced_while_its_card_is_written_is_an_error(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = read_manifest(dataset)

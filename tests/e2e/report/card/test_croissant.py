@@ -1,6 +1,6 @@
 """croissant.json obeys the rules of Croissant 1.0, and describes exactly the dataset's files.
 
-`make check-cards` installs mlcroissant, the validator of the specification, and runs its test too.
+`make check-cards` installs mlcroissant, the validator of the specification. The last test needs it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_the_distribution_is_the_manifest_and_exactly_the_files_that_it_names(
     assert sorted(found) == sorted(entry.name for entry in read_manifest(dataset).files())
 
 
-def test_fields_are_the_columns_and_the_splits_those_with_buckets(
+def test_fields_match_the_columns_and_splits_match_the_manifest(
     croissant: dict[str, Any], dataset: Path
 ) -> None:
     sets = {node["name"]: node for node in croissant["recordSet"]}

@@ -1,4 +1,4 @@
-"""README.md states what the manifest states, and `datasets` and the Hub can read its header."""
+"""The card README.md has the numbers of the manifest, and a header for the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.processes.command_line import Run
 
 def header(dataset: Path) -> dict[str, Any]:
     """Return the YAML header of README.md."""
-    yaml = pytest.importorskip("yaml", reason="other packages of the tests bring PyYAML")
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with other packages of the tests")
     _, text, _ = (dataset / "README.md").read_text().split("---\n", 2)
     found: dict[str, Any] = yaml.safe_load(text)
     return found
@@ -33,7 +33,7 @@ def test_release_licence_and_digest_are_stated(run: Run, dataset: Path) -> None:
     assert header(dataset)["pretty_name"] == "UniRef50/2026_04, packed"
 
 
-def test_the_readme_counts_what_the_manifest_counts(run: Run, dataset: Path) -> None:
+def test_the_readme_has_the_numbers_of_the_manifest(run: Run, dataset: Path) -> None:
     assert run("card", dataset).returncode == 0
     text, manifest = (dataset / "README.md").read_text(), read_manifest(dataset)
     for status in Status:
@@ -93,7 +93,7 @@ def test_files_that_options_name_and_long_lists_of_inputs_are_shown(
         ),
     ],
 )
-def test_every_licence_is_written_as_the_hub_wants_it(
+def test_every_licence_is_written_as_the_hub_expects_it(
     run: Run, dataset: Path, licence: str | None, lines: dict[str, str]
 ) -> None:
     manifest = read_manifest(dataset)

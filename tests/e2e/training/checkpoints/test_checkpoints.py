@@ -67,7 +67,7 @@ def test_a_flipped_bit_in_any_file_is_found_before_anything_is_loaded(
     assert losses(train(many_shards, out)) == losses(whole)  # all bits have their old values again
 
 
-def test_the_error_names_the_newest_whole_checkpoint_and_a_command_that_selects_it(
+def test_the_error_names_the_newest_complete_checkpoint_and_a_command_that_selects_it(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
@@ -83,7 +83,7 @@ def test_the_error_names_the_newest_whole_checkpoint_and_a_command_that_selects_
     assert str(aside) in capsys.readouterr().err
 
 
-def test_a_run_without_a_whole_checkpoint_is_an_error(
+def test_a_run_without_a_complete_checkpoint_is_an_error(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 4)
