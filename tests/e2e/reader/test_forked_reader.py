@@ -1,7 +1,7 @@
 """A reader belongs to the process that opened it; a forked process must not use it.
 
-Each check runs in its own process, which has not loaded Ray: in a process that has loaded Ray, a
-fork may crash in Ray's libraries.
+Each check runs in a new process, which has not loaded Ray. If a process that has loaded Ray forks,
+the fork may crash in Ray's libraries.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def workers_refuse(dataset: Path) -> None:
         positions = iter(loader)
         with pytest.raises(RuntimeError, match="opened in another process"):
             next(positions)
-        # Kill the failed workers, because torch would wait at least 5 s for them. Disable torch's
-        # SIGCHLD handler before, because it would raise an error for each killed worker.
+        # Kill the failed workers, because torch would wait at least 5 s for them. First
+        # disable torch's SIGCHLD handler, because it would raise an error for each killed worker.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for worker in multiprocessing.active_children():
             worker.kill()
@@ -121,7 +121,7 @@ def loaders_refuse(dataset: Path) -> None:
 
 
 class OpenedInWorkers(IterableDataset[int]):
-    """Reader that each worker opens for itself. With `counted`, each worker is a rank."""
+    """Dataset whose reader is opened in each worker. If `counted` is true, a worker is a rank."""
 
     def __init__(self, dataset: Path, counted: bool) -> None:
         self.dataset, self.counted = dataset, counted
@@ -179,7 +179,7 @@ def test_a_fork_cannot_read_or_seek(many_shards: Path, kind: str, begun: str) ->
     in_its_own_process(a_fork_refuses, many_shards, kind, begun)
 
 
-def test_a_loop_continued_in_a_fork_ends_there(many_shards: Path) -> None:
+def test_a_read_loop_in_a_fork_raises_an_error_and_does_not_hang(many_shards: Path) -> None:
     """Fork while the reader's threads run and hold locks."""
     in_its_own_process(a_loop_ends_in_forks, many_shards)
 

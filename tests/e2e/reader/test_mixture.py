@@ -1,4 +1,5 @@
-"""Mixtures have exact proportions, keep each dataset's order, and do not depend on the ranks."""
+"""Mixtures have exact proportions, keep each dataset's order, and are the same for any number
+of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readable output in a Python session: a reader's repr and a bucket's sequences."""
+"""Readable output in a Python session: sequences of a bucket, repr, tracebacks and help."""
 
 from __future__ import annotations
 

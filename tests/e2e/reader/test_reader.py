@@ -1,4 +1,4 @@
-"""A reader of a real dataset: arguments, states, splits, arrays and threads."""
+"""ShardReader on a small dataset: arguments, states, splits, arrays and threads."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_invalid_arguments_are_refused(
     ],
 )
 @pytest.mark.parametrize("reader", [ShardReader, Mixture])
-def test_an_argument_of_another_reader_is_refused_with_the_name_of_ours(
+def test_an_argument_of_another_library_is_refused_with_advice(
     many_shards: Path, reader: type[ShardReader | Mixture], name: str, advice: str
 ) -> None:
     source: Any = str(many_shards) if reader is ShardReader else [(str(many_shards), 1)]
@@ -72,7 +72,7 @@ def test_an_argument_of_another_reader_is_refused_with_the_name_of_ours(
     assert "cache_bytes" in inspect.signature(reader).parameters
 
 
-def test_the_reader_answers_each_argument_of_streaming_in_the_docs(many_shards: Path) -> None:
+def test_each_streaming_argument_in_the_docs_is_refused_with_advice(many_shards: Path) -> None:
     page = (REPO / "docs" / "coming-from.md").read_text().partition("## MosaicML Streaming")[2]
     left = "".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
     names = set(re.findall(r"`([a-z_]+)`", left)) - inspect.signature(ShardReader).parameters.keys()
@@ -138,7 +138,7 @@ def test_bucket_numbers_follow_the_stored_order(many_shards: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_a_reader_and_a_mixture_read_each_split_whole(many_shards: Path, split: str) -> None:
+def test_a_reader_and_a_mixture_read_every_bucket_of_a_split(many_shards: Path, split: str) -> None:
     rows = (row for row in read_buckets(many_shards) if row["split"] == split)
     expected = sorted(bytes(row["input_ids"]) for row in rows)
     assert len(expected) > 1
@@ -160,7 +160,7 @@ def test_missing_and_empty_splits_are_refused(many_shards: Path, tmp_path: Path,
     )
     with pytest.raises(DatasetError, match="split 'valid' is empty: build the dataset with a larg"):
         ShardReader(tmp_path / "one", "valid")
-    # a dataset of one bucket repeats this bucket
+    # a reader of a dataset with a single bucket repeats this bucket
     with ShardReader(tmp_path / "one", rank=3, world_size=5) as reader:
         assert [bucket.position for bucket in islice(reader, 3)] == [3, 8, 13]
 
@@ -199,7 +199,7 @@ def test_buckets_are_read_only_and_outlive_the_reader(
             array[0] = 1
 
 
-def test_a_closed_or_dropped_reader_leaves_no_thread(
+def test_a_closed_or_deleted_reader_leaves_no_thread(
     many_shards: Path, our_threads: OurThreads
 ) -> None:
     with ShardReader(many_shards) as reader:

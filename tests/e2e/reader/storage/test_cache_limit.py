@@ -1,6 +1,6 @@
 """The cache stays within its limit and keeps the shards that are needed next.
 
-A window is a group of consecutive shards whose buckets the reader shuffles together.
+A window is a group of shards whose buckets the reader shuffles together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def uses(reader: ShardReader, epochs: int) -> list[list[str]]:
 def fetched_by(
     windows: list[list[str]], count: int, sizes: dict[str, int], limit: int, *, by_next_use: bool
 ) -> int:
-    """Return the bytes that a simulated cache fetches for the first `count` windows.
+    """Return the number of bytes that a simulated cache fetches for the first `count` windows.
 
     The cache never evicts a mapped shard.
 

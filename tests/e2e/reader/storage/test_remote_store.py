@@ -20,7 +20,7 @@ from tests.helpers.stores.reading import assert_cache_is_sound, tokens
 from tests.helpers.stores.stores import Trouble, http_store
 
 
-def test_a_remote_dataset_is_read_once_and_then_from_the_cache(
+def test_a_remote_dataset_is_fetched_once_and_then_read_from_the_cache(
     dataset: Path,
     truth: list[bytes],
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""A reader needs little memory, few open files and few mappings."""
+"""A reader needs little memory, few open files and few memory-mapped files."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_memory_open_files_and_mappings_do_not_grow_over_ten_epochs(
     found = measured(dataset, 10, tmp_path / "cache" if cached else "")
     shards = len(read_manifest(dataset).shards["train"])
     assert found[9]["anonymous"] - found[2]["anonymous"] < 2 << 20
-    # shards of the window, prefetched shards, and the shard of the current bucket
+    # shards whose buckets are shuffled together, prefetched shards, shard of the current bucket
     assert max(epoch["mappings"] for epoch in found[:10]) <= 9 < shards
     assert max(epoch["files"] for epoch in found[:10]) <= found[10]["files"] + 10
     assert found[10]["mappings"] == 0
 
 
 def test_many_shards_need_few_open_files(dataset: Path, tmp_path: Path) -> None:
-    many_linked(dataset, tmp_path / "many", 1500)  # MEASURED limits open files to 1024
+    many_linked(dataset, tmp_path / "many", 1500)  # MEASURED may open at most 1024 files
     found = measured(tmp_path / "many", 1)
     assert found[0]["files"] < 20
     assert found[0]["mappings"] <= 9

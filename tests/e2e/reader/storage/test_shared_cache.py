@@ -27,7 +27,7 @@ def test_a_cache_cleared_while_shards_are_fetched_loses_no_data(
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
     Trouble.read_seconds = 0.005
     stop, seen = threading.Event(), set[str]()
-    # a fetch has eight attempts, and each removed .part file costs one
+    # a fetch has eight attempts, and an attempt fails if its .part file is removed
     removals: Counter[Path] = Counter()
 
     def clear() -> None:
@@ -108,7 +108,7 @@ def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path
         url,
         str(cache),
         str(2 * total),
-    ]  # too small for three jobs, so they evict each other's shards
+    ]  # the limit is too small for three jobs, so they evict each other's shards
 
     def job(seed: int, buckets: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", JOB, *arguments, str(seed), str(buckets)]
