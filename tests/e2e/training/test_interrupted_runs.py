@@ -144,7 +144,7 @@ def test_after_a_signal_in_the_last_step_the_same_command_validates_and_exports(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ctrl_c_is_answered_at_once_and_a_second_one_ends_the_step_under_way(
+def test_ctrl_c_is_acknowledged_at_once_and_a_second_one_aborts_the_step(
     many_shards: Path, tmp_path: Path, ranks: int
 ) -> None:
     out = tmp_path / "run"
@@ -219,7 +219,7 @@ def test_a_finished_run_is_not_run_again_and_keeps_the_last_and_best_checkpoint(
     assert kept == {STEPS + EVERY, best}
 
 
-def test_the_best_model_is_saved_also_at_steps_without_a_checkpoint(
+def test_the_best_model_is_saved_even_without_regular_checkpoints(
     many_shards: Path, tmp_path: Path
 ) -> None:
     out = train(

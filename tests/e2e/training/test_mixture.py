@@ -18,7 +18,7 @@ from trainer.open_readers import datasets_of, mixed
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a second dataset of the same bucket size as `many_shards`."""
+    """Build a second dataset with the same capacity as `many_shards`."""
     folder = tmp_path_factory.mktemp("other")
     (folder / "other.fasta").write_bytes(fasta(made_records(200, longest=LONGEST, seed=5)))
     return preprocess(folder / "other.fasta", folder / "dataset", *OPTIONS)

@@ -98,7 +98,7 @@ with process_group() as everyone:
 """
 
 
-def test_the_exchange_of_slices_and_heads_is_exact_also_for_uneven_heads() -> None:
+def test_the_context_parallel_exchange_is_exact_for_even_and_uneven_heads() -> None:
     Job(EXCHANGE, [], ranks=4).finish()
 
 
@@ -126,8 +126,8 @@ def check_equal(run: Path, whole: Path) -> None:
 def test_all_topologies_give_the_same_losses(
     many_shards: Path, tmp_path: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
 ) -> None:
-    """Sharded, replicated and context-parallel runs have the buckets, masks and losses of a run on
-    one rank."""
+    """Sharded, replicated and context-parallel runs have the same buckets, masks and losses as a
+    run on one rank."""
     one = train(many_shards, tmp_path / "one", *WARM, steps=SHORT)
     alone = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
     for run, flags in zip(

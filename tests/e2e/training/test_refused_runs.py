@@ -111,7 +111,7 @@ def test_invalid_options_print_one_error_line(
     assert not list(tmp_path.rglob("*")), "a refused run left files or folders"
 
 
-def test_padding_inside_sequences_is_refused(
+def test_a_dataset_with_padded_sequences_is_refused(
     build_here: Callable[..., Manifest],
     sample: Path,
     tmp_path: Path,

@@ -128,7 +128,7 @@ def test_a_resume_without_steps_trains_until_the_last_step_of_the_run(
     assert max(losses(out)) == json.loads((out / "options.json").read_text())["optimizer"]["steps"]
 
 
-def test_the_documentation_has_the_table_of_options_of_the_module() -> None:
+def test_the_training_guide_repeats_the_modules_table_of_options() -> None:
     assert table is not None
     documented = (Path(__file__).parents[3] / "docs" / "guides" / "training.md").read_text()
     for row in table.splitlines():

@@ -191,7 +191,7 @@ def test_validation_covers_the_split_exactly(
     assert found["accuracy"] == pytest.approx(correct / tokens, rel=1e-9)
 
 
-def test_a_finished_run_is_evaluated_once_on_test_and_keeps_everything_else(
+def test_a_finished_run_is_evaluated_once_on_the_test_split_and_changes_nothing_else(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")

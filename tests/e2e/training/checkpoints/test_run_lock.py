@@ -94,7 +94,7 @@ def test_a_lock_whose_heartbeat_stops_is_taken_over(
 ) -> None:
     path = left_by(ELSEWHERE, tmp_path / "run")
     monkeypatch.setattr(trainer.checkpoints.run_lock, "STALE_SECONDS", 1.0)
-    # at first the heartbeat is fresh, however slowly this process runs
+    # the lock looks fresh at the start, however slowly this process runs
     monkeypatch.setattr(trainer.checkpoints.run_lock, "_now", lambda folder: path.stat().st_mtime)
     train(many_shards, tmp_path / "run", *SHORT, steps=1)
     assert "was held by process 1 on node7" in capsys.readouterr().err
