@@ -1,6 +1,7 @@
 """GPU tests: `pytest -o addopts= --confcutdir tests/gpu tests/gpu`.
 
-They do not need compiled kernels. The environment variable THDPACK_DATASET names their dataset.
+They do not need thdpack's compiled C kernels. The environment variable THDPACK_DATASET names the
+dataset that they read.
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ def model(
     scale: float = 3.0,
     **changes: Any,
 ) -> tuple[Esm2, ComputeOptions, dict[str, Tensor]]:
-    """Return a model with random weights that are larger than usual, to make errors visible."""
+    """Return a model with random weights, its options and its master weights.
+
+    The weights are larger than usual, to make errors visible.
+    """
     compute = ComputeOptions(backend=backend, precision=numbers, **changes)  # type: ignore[arg-type]
     built = build(shape, compute)
     for parameter in built.parameters():

@@ -43,7 +43,7 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 
 
 # Presets have 20 heads of size 16, 24, 32 or 64, or 40 heads of size 64 or 128.
-# Half of the sizes 6, 10, 26, 62 and 126 is an odd number: 3, 5, 13, 31 and 63.
+# The sizes 6, 10, 26, 62 and 126 have odd halves: 3, 5, 13, 31 and 63.
 @pytest.mark.parametrize(
     ("heads", "size"),
     [

@@ -1,5 +1,5 @@
-"""Runs on two GPUs: whole models, sharded optimizer state and FSDP2 give the same losses,
-with and without CUDA graphs.
+"""Runs on two GPUs: whole models on each GPU, sharded optimizer state and FSDP2 give the same
+losses, with and without CUDA graphs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two
 STEPS = 10
 TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node 2"
 BOUNDS = {"bf16": 5e-4, "fp8-delayed": 5e-3}
-"""Largest accepted difference between the losses of whole models and those of FSDP2.
+"""Largest accepted difference between losses with FSDP2 and losses without.
 
 FSDP2 rounds gradients to bf16 at another point of the sum over micro-batches. On two H200s, this
 changed losses by up to 5e-5 in bf16 and 1.4e-3 in FP8. FP8 has 3 bits of mantissa, bf16 has 7: if a
@@ -74,7 +74,7 @@ def test_all_values_of_shard_give_the_same_losses_captured_or_eager(
 
 @pytest.mark.parametrize("shard", ["none", "optimizer", "full"])
 def test_a_run_ends_after_its_last_step(dataset: Path, tmp_path: Path, shard: str) -> None:
-    """NCCL's communicators cannot be destroyed while CUDA graphs contain their collectives."""
+    """NCCL cannot destroy its communicators until the run has destroyed its CUDA graphs."""
     train = f"-m trainer.train esm2-8m --data {dataset} --out {tmp_path / 'run'} --shard {shard}"
     options = "--steps 6 --buckets-per-step 4 --validate-every 0"
     command = [sys.executable, *TORCHRUN.split(), *train.split(), *options.split()]

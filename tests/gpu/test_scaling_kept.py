@@ -1,4 +1,4 @@
-"""Validation does not change scales and histories of Transformer Engine's own modules."""
+"""Validation does not change the FP8 scales and amax histories in Transformer Engine's modules."""
 
 from __future__ import annotations
 

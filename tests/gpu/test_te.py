@@ -73,7 +73,7 @@ def test_te_in_bf16_is_as_close_to_fp32_as_torch_in_bf16(shape: str, gelu: str) 
 
 
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current", "fp8-block"])
-def test_te_in_fp8_is_within_a_quarter_of_fp32(numbers: str) -> None:
+def test_te_in_fp8_differs_from_fp32_by_less_than_a_quarter(numbers: str) -> None:
     inputs = row(seed=9)
     exact, exact_grads = run(*model(SHAPES["650m"], "torch", "fp32")[:2], inputs)
     built, compute, _ = model(SHAPES["650m"], "te", numbers)
@@ -227,7 +227,7 @@ def test_recomputing_changes_nothing(recompute: str, numbers: str) -> None:
         assert error(grads[name], expected_grads[name]) < 2e-2, name
 
 
-def test_master_weights_step_as_adamw_and_a_bad_step_is_skipped() -> None:
+def test_master_weights_follow_adamw_and_a_bad_step_is_skipped() -> None:
     shape = SHAPES["8m"]
     options = OptimizerOptions(weight_decay=0.1, clip_norm=0.5)
     built, _, masters = model(shape, "te", "bf16")
