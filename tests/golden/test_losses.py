@@ -1,7 +1,7 @@
 """Twenty losses of a fixed run, which depend on data, order, masks, initial weights, model,
 optimizer and schedule.
 
-The run computes in float64, because roundings of float32 depend on the CPU.
+The run computes in float64, because rounding in float32 depends on the CPU.
 """
 
 from __future__ import annotations

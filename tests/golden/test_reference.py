@@ -77,7 +77,7 @@ NASTY = (
 
 
 @pytest.mark.parametrize("path", NASTY, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(
+def test_edge_cases_are_read_as_biopython_reads_them_or_refused_with_file_and_line(
     build_here: Callable[..., Manifest], tmp_path: Path, path: Path
 ) -> None:
     from pipeline.inputs.decompress import decompressed, detect

@@ -1,4 +1,4 @@
-"""Markdown and YAML of a dataset's card show any name as it is."""
+"""In a dataset's card, Markdown and YAML show any name as plain text."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def one_line(text: str) -> str:
 
 @SOME
 @given(NAMES)
-def test_markdown_displays_any_name_as_it_is(name: str) -> None:
-    markdown_it = pytest.importorskip("markdown_it", reason="rich brings markdown-it-py")
+def test_markdown_shows_any_name_as_plain_text(name: str) -> None:
+    markdown_it = pytest.importorskip("markdown_it", reason="markdown-it-py comes with rich")
     parser = markdown_it.MarkdownIt("commonmark", {"html": True}).enable("table")
     text = table(("name", "again"), [(code(name), escaped(f"x{name}x"))])
     found = Cells(parser.render(text))
@@ -65,6 +65,6 @@ def test_no_name_becomes_a_link_or_a_comment(name: str) -> None:
 
 @SOME
 @given(NAMES)
-def test_yaml_reads_any_text_back(name: str) -> None:
-    yaml = pytest.importorskip("yaml", reason="other packages of the tests bring PyYAML")
+def test_any_name_written_as_yaml_is_read_back(name: str) -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with other packages of the tests")
     assert yaml.safe_load(f"name: {yaml_text(name)}") == {"name": printable(name)}

@@ -1,4 +1,7 @@
-"""Compare the compiled parser of headers with a slow one, and pack headers, on random headers."""
+"""Compare our compiled header parser with a slow one, and check malformed packed headers.
+
+Packed headers are a compact form of the values that the parser found.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_length_that_fits_no_bucket_is_named(name: str, lengths: list[int], me
 
 
 def protein_lengths(count: int) -> np.ndarray:
-    """Return int64[count] log-normal lengths, as in Swiss-Prot, of at most 1,024 tokens."""
+    """Return int64[count], log-normal lengths as in Swiss-Prot, at most 1,024 tokens each."""
     residues = np.random.default_rng(1).lognormal(5.67, 0.72, count)
     return np.minimum(residues.astype(np.int64) + 2, 1024)
 
@@ -117,8 +117,8 @@ def test_balanced_uses_the_fewest_buckets_and_none_costs_much_more_than_the_mean
 
 
 def test_buckets_of_left_over_sequences_cost_as_much_as_other_buckets() -> None:
-    """Each call leaves some sequences over. Buckets of these sequences have about the same
-    Σ length² as other buckets.
+    """A call with `final=False` leaves some sequences over. If they are packed together later,
+    their buckets have about the same Σ length² as the other buckets.
     """
     lengths = protein_lengths(90_000)
     costs, left = [], []

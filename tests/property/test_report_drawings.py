@@ -1,4 +1,4 @@
-"""Laws of the HTML report's numerals, axes, histograms and streams."""
+"""Laws of the HTML report's numbers, axes, histograms and streams."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_numbers_are_written_with_readable_units() -> None:
 
 @settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.integers(1, 10))
-def test_ticks_lie_within_the_axis_and_are_at_most_as_many_as_asked(
+def test_ticks_lie_within_the_axis_and_are_at_most_one_more_than_requested(
     low: float, span: float, most: int
 ) -> None:
     high = low + span
@@ -110,7 +110,7 @@ def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=3, max_size=3), min_size=1, max_size=9))
-def test_streams_are_as_wide_as_their_amounts_at_both_ends(amounts: list[list[int]]) -> None:
+def test_streams_have_the_width_of_their_amount_at_both_ends(amounts: list[list[int]]) -> None:
     streams = [
         Stream(source=i, target=j, amount=n)
         for i, row in enumerate(amounts)

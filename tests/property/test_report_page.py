@@ -88,7 +88,7 @@ def test_any_name_is_shown_as_text(name: str) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.text(printable_categories, min_size=61, max_size=300))
-def test_a_long_name_is_whole_in_its_tooltip(name: str) -> None:
+def test_a_long_name_is_shown_in_full_in_its_tooltip(name: str) -> None:
     tree = Tree(page_of(name).removeprefix("<!doctype html>"))
     assert sum(attributes.get("title") == name for _, attributes in tree.elements) >= 3
 
@@ -155,7 +155,7 @@ def nothing_kept() -> Report:
 
 
 def one_bucket() -> Report:
-    """Return a report of ten records of one length, in one bucket filled to a fifth."""
+    """Return a report of ten records of one length, in one bucket with a fill of 20 %."""
     report = made_report(records=10, names=("a.fasta",))
     one = Distribution(edges=(7_000.0, 7_100.0), counts=(1,))
     split = replace(
