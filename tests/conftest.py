@@ -42,10 +42,10 @@ OurThreads = Callable[[], list[threading.Thread]]
 
 
 def pytest_configure() -> None:
-    """Pause garbage collection while test modules are imported, which saves a CPU second.
+    """Pause garbage collection while test modules are imported, to save one second of CPU time.
 
-    Also restore the default handler of SIGINT (Ctrl-C) if SIGINT is ignored. A shell makes
-    background scripts ignore SIGINT, and processes that tests start would inherit this.
+    Also restore the default handler of SIGINT (Ctrl-C) if pytest ignores SIGINT. A shell makes
+    background scripts ignore SIGINT, and the processes that tests start would ignore it, too.
     """
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -105,7 +105,7 @@ TOGETHER = {
 """Group of each test file, by path. All tests of a group run in the same xdist worker.
 
 The tests of a group share objects that are slow to create: a Ray cluster, a browser, an S3 server,
-the process that forks ranks, a trained model, or the imported transformers.
+the process from which ranks are forked, a trained model, or the imported package transformers.
 """
 
 
@@ -158,7 +158,7 @@ def sample() -> Path:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ObjectStore]:
-    """Start an S3 server, which takes two CPU seconds. Each xdist worker starts only one server.
+    """Start an S3 server, which takes two seconds of CPU time. An xdist worker starts it once.
 
     Tests use the fixture `store`, which also empties the server.
     """
@@ -203,9 +203,9 @@ def _run_process() -> Run:
 
 @pytest.fixture
 def our_threads() -> OurThreads:
-    """Return a function that lists thdpack's threads that were started during this test.
+    """Return a function that lists the threads of thdpack that this test started.
 
-    Threads of earlier tests may still run, and are left out.
+    Threads of earlier tests may still run. The list leaves them out.
     """
     earlier = set(threading.enumerate())
     return lambda: [
@@ -242,7 +242,7 @@ def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def numerics() -> Iterator[None]:
-    """Run torch with one thread and seed 0. `make soak` sets other numbers."""
+    """Run torch with one thread and seed 0. `make soak` changes both numbers."""
     import torch  # lazy: slow to import, and few tests need it
 
     threads = torch.get_num_threads()
