@@ -135,7 +135,9 @@ def test_a_dataset_replaced_while_its_card_is_written_is_an_error(
         write_card(str(dataset))
 
 
-def test_errors_are_one_line_and_write_nothing(run: Run, dataset: Path, tmp_path: Path) -> None:
+def test_a_failed_card_command_prints_one_line_and_writes_nothing(
+    run: Run, dataset: Path, tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     cases = [

@@ -59,7 +59,7 @@ def test_the_readme_has_the_numbers_of_the_manifest(run: Run, dataset: Path) -> 
     ]
 
 
-def test_files_that_options_name_and_long_lists_of_inputs_are_shown(
+def test_files_that_options_name_are_shown_and_long_lists_of_inputs_are_cut(
     run: Run, dataset: Path
 ) -> None:
     manifest = read_manifest(dataset)
