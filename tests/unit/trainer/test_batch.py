@@ -149,13 +149,13 @@ def test_without_steps_a_run_from_published_weights_is_at_most_20_epochs() -> No
     assert reason.startswith("steps: 240, which is 20 epochs of the data; the preset's 500,000")
 
 
-def test_steps_that_the_user_chose_are_obeyed() -> None:
+def test_steps_that_the_user_gives_are_kept() -> None:
     for flag in ("--steps", "--max-steps"):
         asked = parse(["esm2-8m", "--data", "d", flag, "9000000", "--buckets-per-step", "2"])
         assert choose_steps(asked, manifest(24)) == (asked, "")
 
 
-def test_weights_that_change_keep_the_steps_of_the_preset() -> None:
+def test_with_reweight_a_run_has_the_steps_of_the_preset() -> None:
     words = ["--data", "a=1", "--data", "b=1", "--reweight", "9=1,2", "--buckets-per-step", "2"]
     chosen, reason = choose_steps(parse(["esm2-8m", *words]), manifest(24))
     assert chosen.optimizer.steps == 500_000

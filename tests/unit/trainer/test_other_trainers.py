@@ -1,4 +1,4 @@
-"""Options of BioNeMo and MosaicML Streaming, as docs/coming-from.md lists them, get advice."""
+"""For each option of BioNeMo and MosaicML Streaming in docs/coming-from.md, the error helps."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_page_has_names_to_check() -> None:
 
 
 @pytest.mark.parametrize("word", ["dataset.buffer_size=9", "--dataset.buffer-size", "+a.b=1"])
-def test_an_unknown_dotted_option_gets_the_name_of_the_page(
+def test_the_error_for_an_unknown_dotted_option_names_the_page(
     word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "docs/coming-from.md" in refusal(capsys, word)

@@ -139,7 +139,7 @@ def test_wrong_usage_names_the_option_that_was_meant_but_no_python_class(
     assert "Error parsing" not in shown
 
 
-def test_flags_have_the_names_that_other_trainers_use() -> None:
+def test_flags_may_have_the_names_that_other_trainers_use() -> None:
     names = ["--data", "d", "--lr", "1e-3", "--wd", "0", "--max-steps", "9000", "--output-dir", "o"]
     options = parse(["esm2-8m", *names])
     assert (options.optimizer.learning_rate, options.optimizer.weight_decay) == (1e-3, 0)

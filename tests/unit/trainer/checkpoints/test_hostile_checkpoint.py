@@ -105,7 +105,7 @@ def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
 def test_a_changed_state_loads_or_gives_our_own_error(
     folder: Path, options: TrainOptions, optimizer: Optimizer, topology: Topology
 ) -> None:
-    """Use each accepted state as a resumed run does: its options, reader position and the rest."""
+    """Use each accepted state as a resumed run does: its options, step count and position."""
     refused = 0
     for text in texts((folder / STATE).read_bytes(), random.Random(SEED)):
         (folder / STATE).write_bytes(text)

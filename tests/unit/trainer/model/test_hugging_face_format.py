@@ -57,7 +57,7 @@ def test_models_other_than_esm2_are_refused_with_a_remedy(
 
 def test_the_umask_decides_who_may_read_an_export(tmp_path: Path) -> None:
     (tmp_path / "esm").mkdir()
-    # a killed run leaves such a file
+    # a run that is killed during an export leaves such a file
     (tmp_path / "esm" / "model.safetensors.partial").touch(0o600)
     before = os.umask(0o027)
     try:

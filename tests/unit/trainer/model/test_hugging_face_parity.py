@@ -2,9 +2,10 @@
 
 Weights are random.
 
-Results are compared in float64, in which both models agree to the last digits on any CPU.
-Precision is compared in float32: our error against float64 is at most 1.5 × Hugging Face's.
-Float32 results themselves are not compared, because their roundings depend on the CPU.
+- Results are compared in float64, because both models then agree to the last digits on any CPU.
+- Rounding errors are compared in float32. The error is the difference from the float64 result.
+  Ours is at most 1.5 × Hugging Face's.
+- Results in float32 are not compared, because their roundings depend on the CPU.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Example:
 def by_hugging_face(
     model: EsmForMaskedLM, example: Example, shape: ModelOptions, *, backward: bool
 ) -> Computed:
-    """Compute one padded batch (BSHD)."""
+    """Return the results of Hugging Face's model on one padded batch (BSHD)."""
     model.zero_grad()
     batch, real = padded(example.rows), padded(example.rows) != 1
     targets = torch.nn.utils.rnn.pad_sequence(
@@ -116,12 +117,15 @@ def by_hugging_face(
         found.loss.backward()
         theirs = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         gradients = from_esm(theirs, shape)
-        model.zero_grad()  # frees what is not in `gradients`; the largest layer has 2.5 GB of them
+        model.zero_grad()  # frees unused gradients; the largest layer has 2.5 GB of gradients
     return Computed(found.logits[real].detach().double(), found.loss.detach().double(), gradients)
 
 
 def by_us(model: Esm2, example: Example, *, backward: bool) -> Computed:
-    """Compute one packed row (THD), and the loss from logits of labelled tokens only."""
+    """Return the results of our model on one packed row (THD).
+
+    The loss is computed from logits of the labelled tokens only, as in training.
+    """
     model.zero_grad()
     ids, where = packed(example.rows)
     labels = torch.cat(example.labels)
@@ -141,7 +145,7 @@ def by_us(model: Esm2, example: Example, *, backward: bool) -> Computed:
 
 
 def by_us_padded(model: Esm2, example: Example) -> Tensor:
-    """Compute the logits of padded rows (BSHD)."""
+    """Return the logits of our model on padded rows (BSHD)."""
     batch = padded(example.rows)
     lengths = torch.tensor([row.numel() for row in example.rows])
     with torch.no_grad():
@@ -153,7 +157,7 @@ def by_us_padded(model: Esm2, example: Example) -> Tensor:
 def in_float64(*models: torch.nn.Module) -> Iterator[None]:
     """Compute in float64 throughout.
 
-    Both models call `.float()` for rotary embeddings. This context replaces it by `.double()`.
+    Both models call `.float()` for rotary embeddings. In this context, `.float()` is `.double()`.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "float", Tensor.double)
@@ -240,7 +244,7 @@ def test_backend_torch_computes_what_hugging_face_computes(preset: str, numerics
 
 
 def test_a_difference_of_one_part_in_ten_million_is_detected(numerics: None) -> None:
-    """If softmax is scaled by 1 + 1e-7, the comparison in float64 fails."""
+    """Scale weights of the queries by 1 + 1e-7. The comparison in float64 then fails."""
     shape = shape_of("esm2-8m")
     theirs = esm(shape)
     model = ours(shape, theirs)

@@ -182,7 +182,7 @@ def newer(tensors: dict[str, Tensor]) -> None:
         tensors[name.replace(".gamma", ".weight").replace(".beta", ".bias")] = tensors.pop(name)
 
 
-def test_norms_have_either_name_and_unused_tensors_are_ignored(
+def test_norms_may_have_older_or_newer_names_and_unused_tensors_are_ignored(
     folder: Path,
 ) -> None:
     expected = huggingface.load(folder)[1]

@@ -1,4 +1,4 @@
-"""ESM-2 in plain torch: frequencies, names, initial values, recomputation, memory."""
+"""ESM-2 in plain torch: rotary frequencies, names, initial values, recomputation, memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer.model.layer_torch import Context
 pytestmark = pytest.mark.usefixtures("numerics")
 
 
-def test_frequencies_of_a_checkpoint_are_used() -> None:
+def test_rotary_frequencies_of_a_checkpoint_are_used() -> None:
     theirs = esm(SMALL, fp16_frequencies=True)
     model = ours(SMALL, theirs)
     assert torch.equal(model.inv_freq, theirs.esm.rotary_embeddings.inv_freq)
@@ -40,7 +40,7 @@ def test_frequencies_of_a_checkpoint_are_used() -> None:
         "layers",
     ],
 )
-def test_frequencies_are_found_under_all_their_names(key: str) -> None:
+def test_rotary_frequencies_are_found_under_all_their_names(key: str) -> None:
     tensors = dict(esm(SMALL).state_dict())
     frequencies = tensors.pop("esm.rotary_embeddings.inv_freq").half()
     names = (
@@ -54,7 +54,7 @@ def test_frequencies_are_found_under_all_their_names(key: str) -> None:
     )
 
 
-def test_half_precision_leaves_frequencies_exact() -> None:
+def test_half_precision_leaves_rotary_frequencies_exact() -> None:
     model = ours(SMALL, esm(SMALL))
     before = model.inv_freq.clone()
     model.to(torch.bfloat16)

@@ -24,7 +24,7 @@ def rows_of(shown: Shown, checked: list[int], rows: Iterator[Any]) -> StepProgre
 
 
 @pytest.mark.parametrize("seconds", [30.0, 0.5])
-def test_a_slow_step_is_shown_at_most_once_in_the_given_time(
+def test_progress_in_a_slow_step_is_shown_at_most_once_per_interval(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     now = 1000.0
