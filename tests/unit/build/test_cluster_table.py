@@ -1,4 +1,4 @@
-"""A table of clusters is converted as a slow program converts it, in any number of blocks."""
+"""A table of clusters is converted as a slow, simple function does it, in any number of blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def key(name: str) -> int:
 
 
 def slow_table(rows: list[Row]) -> dict[int, int]:
-    """Return the key of the joined cluster of each member."""
+    """Return the key of each member's joined cluster, by the key of the member."""
     groups: list[tuple[set[str], set[str]]] = []
     for representative, member in rows:
         mine = ({representative}, {member})
@@ -65,8 +65,8 @@ def test_any_table_is_converted_as_a_slow_program_converts_it(
     order: random.Random,
     end: str,
 ) -> None:
-    """One of two tables is read in blocks of 64 bytes, sorted in 256 buckets, and written in
-    batches of 3 rows."""
+    """Convert the rows twice, in two orders. The second table is read in blocks of 64 bytes, sorted
+    in 256 temporary files, and written in batches of 3 rows."""
     text = end.join("\t".join(row) for row in rows).encode()
     whole = prepared(tmp_path, text)
     shuffled = [*rows]

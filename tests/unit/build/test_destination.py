@@ -164,7 +164,7 @@ def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
     """Run all tasks of a task list one after another, and commit if `commits`.
 
     Returns:
-        The committed manifest. None if nothing was committed.
+        The committed manifest; None if nothing was committed.
     """
     with reporter(as_json=False) as report:
         for stage in STAGES:
@@ -245,7 +245,7 @@ def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_plann
 def test_a_build_that_fails_after_another_commit_names_what_it_left_but_no_file_of_that_dataset(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fail while files are verified, after a build of another plan or of the same plan."""
+    """Fail while files are verified. The other build has another plan, or the same plan."""
     for seed, named in ((1, True), (0, False)):
         MemoryFileSystem.store.clear()
 

@@ -1,4 +1,4 @@
-"""The search of `--exclude` agrees with Python's `in`, and its files' errors name the line."""
+"""The search of --exclude agrees with Python's `in`. Errors in files of --exclude name the line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_first_of_the_shortest_contained_entries_is_found(
 
 
 def test_entries_that_begin_with_others_do_not_slow_the_search_down() -> None:
-    """All 400 entries begin with the same residues, and only one can begin at any position."""
+    """Each of the 400 entries begins with all shorter ones: only the shortest is searched for."""
     texts = [b"\5" * (WINDOW + i) for i in range(400)]
     entries = entries_of(texts)
     begin, end, rank = entries.starts[:-1], entries.starts[1:] - 1, np.arange(len(texts))
@@ -84,8 +84,8 @@ def test_entries_that_begin_with_others_do_not_slow_the_search_down() -> None:
     assert ContainedIn(entries).find(*joined(record)).tolist() == [300 - WINDOW, -1, -1]
 
 
-def test_a_record_in_thousands_of_places_is_in_the_first_entry() -> None:
-    """The windows fill several blocks of minima. Their order is the reverse of the entries'."""
+def test_a_record_that_occurs_in_thousands_of_places_is_found_in_the_first_entry() -> None:
+    """The sorted windows fill several blocks. In each entry, later windows are sorted first."""
     texts = [b"\5" * 3000, b"\5" * 2990 + b"\4" * 20, b"\5" * 5000]
     record = [b"\5" * size for size in (12, 2990, 3000, 3001, 5000)]
     found = ContainedIn(entries_of(texts)).find(*joined(record))

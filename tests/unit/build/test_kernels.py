@@ -1,4 +1,4 @@
-"""Compiled kernels return the same values as a line of numpy or a library."""
+"""Compiled kernels return the same values as numpy or the xxhash library."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def test_partitions_and_split_are_even_and_independent() -> None:
 
 
 def test_the_limits_between_splits_are_exact() -> None:
-    """A key belongs to the next split from its limit on: round(share · 2^53) · 2^11."""
+    """The next split begins exactly at the key round(share · 2^53) · 2^11.
+
+    `share` is the sum of the shares of the splits before it.
+    """
     limits = [round(Fraction(share) * 2**53) for share in ("0.125", "0.425")]
     keys = [0, *((limit << 11) + step for limit in limits for step in (-1, 0)), 2**64 - 1]
     found = split_of_keys(

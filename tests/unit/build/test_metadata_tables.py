@@ -1,4 +1,4 @@
-"""Tables of --metadata: types of columns, the sorted work file, and the lookup of rows by key."""
+"""Tables of --metadata: types of columns, the sorted work file, and the search for rows by key."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def values(table: MetadataTable, name: str, keys: list[str]) -> list[Any]:
 def test_keys_are_found_even_if_their_hashes_are_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashes: int, run_bytes: int
 ) -> None:
-    """With three hashes, most rows share their hash with others, in one batch of the work file."""
+    """With one or three hashes, many rows share a hash. These rows are in one batch of the file."""
     real = lookup.key_hashes
     monkeypatch.setattr(
         lookup,
@@ -123,7 +123,7 @@ def test_a_text_column_has_the_first_type_that_fits_all_values(
     assert values(table, "x", [f"k{i}" for i in range(len(texts))]) == expected
 
 
-def test_types_of_parquet_columns(tmp_path: Path) -> None:
+def test_parquet_columns_become_int_float_or_string(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     columns = {
         "id": pa.array([7, 8, 9], pa.int32()),
@@ -173,10 +173,10 @@ def test_a_type_that_is_refused_is_named(tmp_path: Path, column: pa.Array, said:
     assert str(path) in str(error.value)
 
 
-def test_later_rows_may_turn_a_column_into_text_but_not_make_the_expression_wrong(
+def test_later_rows_may_turn_a_column_into_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The types before the build are those of the first block, here of 1,000 bytes."""
+    """Before the build, types come from the first block (here of 1,000 bytes) and are not final."""
     monkeypatch.setattr("pipeline.inputs.formats.csv_records._BLOCK", 1_000)
     monkeypatch.setattr("pipeline.inputs.formats.csv_records._HEADER", 100)
     path = tmp_path / "t.csv"

@@ -1,4 +1,4 @@
-"""MMseqs2 runs as a child that never outlives us, and its errors are shown."""
+"""MMseqs2 runs as a child process that ends with its parent, and its errors are shown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GIVE_UP_SECONDS = 60
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs. A process that has ended may wait for its parent."""
+    """Return whether a process runs. A zombie, which has ended, does not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -16,7 +16,7 @@ from schemas.errors import BuildError
 from schemas.vocabulary import ESM2
 
 
-def test_sequences_are_measured_as_plain_python_measures_them() -> None:
+def test_ends_hashes_and_unknown_letters_of_sequences_match_plain_python() -> None:
     rng = np.random.default_rng(0)
     spans, residues = [], []
     for size in [1, 2, 3, 16, 17, 240, 241, 1000, *rng.integers(1, 300, 50).tolist()]:
@@ -52,7 +52,7 @@ def test_repeated_finds_what_plain_python_finds(seed: int) -> None:
     assert repeated(hashes, among).tolist() == expected
 
 
-def test_a_work_file_that_does_not_fit_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_work_file_too_large_for_the_disk_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(
         BuildError, match=r"cannot reserve .* set TMPDIR to a folder with more space"
     ):
