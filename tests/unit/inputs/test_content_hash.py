@@ -28,7 +28,7 @@ RECORDS = made_records(200)
 PIECE = 4_000
 
 
-def by_the_book(content: bytes) -> str:
+def documented_hash(content: bytes) -> str:
     pieces = [content[i : i + PIECE] for i in range(0, len(content), PIECE)]
     if len(pieces) <= 1:
         return xxhash.xxh3_128_hexdigest(content)
@@ -76,7 +76,7 @@ def test_the_content_hash_follows_its_documentation(
         "pipeline.inputs.find.TASK_BYTES", 1 << 30 if name == "one.fasta" else 3 * PIECE
     )
     manifest = build_here(path, tmp_path / "out", capacity=1024, max_seq_len=512)
-    assert [entry.xxh3_128 for entry in manifest.inputs] == [by_the_book(INPUTS[name])]
+    assert [entry.xxh3_128 for entry in manifest.inputs] == [documented_hash(INPUTS[name])]
     assert build_here(path, tmp_path / "out", capacity=1024, max_seq_len=512) == manifest, (
         "the build must find the input unchanged"
     )

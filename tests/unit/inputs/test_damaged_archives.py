@@ -169,7 +169,7 @@ LONG_TEXT = (b">a\n" + b"M" * 60_000 + b"\n") * 1_000
 
 
 def test_no_thread_remains_after_a_broken_archive(tmp_path: Path) -> None:
-    """Threads end although the caller keeps the error, and its traceback refers to the stream."""
+    """Threads end even if the caller keeps the error, whose traceback refers to the stream."""
     path = tmp_path / "x.fasta"
     path.write_bytes(gzip.compress(b"text\n" + LONG_TEXT, 1))
     before = set(threading.enumerate())

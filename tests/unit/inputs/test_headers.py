@@ -1,4 +1,4 @@
-"""Columns of headers: the families by example, and real headers against a slow parser."""
+"""Values in headers: an example of each family, and real headers compared with a slow parser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.data.slow_headers import Stated, stated
 
 
 def parsed(headers: Sequence[tuple[bytes, bytes]]) -> list[Stated]:
-    """Return what the compiled parser finds in pairs of an id and a description."""
+    """Return the values that the compiled parser finds in each pair of an id and a description."""
     ids, descriptions = ([pair[i] for pair in headers] for i in (0, 1))
     return rows_of(parse_headers(*joined(ids), *joined(descriptions)))
 

@@ -93,7 +93,7 @@ def test_web_inputs_without_an_etag_are_told_apart_by_time(twins: Path) -> None:
         assert not unchanged(a[0])
 
 
-def test_web_inputs_without_etag_and_time_get_a_new_fingerprint_each_time(
+def test_web_inputs_without_etag_and_time_get_a_new_fingerprint_in_each_build(
     twins: Path,
 ) -> None:
     with serving(Silent, twins) as address:

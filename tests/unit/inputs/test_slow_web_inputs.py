@@ -1,4 +1,4 @@
-"""Slow, silent and absent web servers cause different errors, but never "missing file"."""
+"""A slow web server is waited for. A server that fails is not reported as a missing file."""
 
 from __future__ import annotations
 

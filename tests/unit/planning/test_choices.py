@@ -1,4 +1,4 @@
-"""Choices of `auto`: the sharding of a model, and the number of buckets in a micro-batch."""
+"""Defaults: sharding of a model, number of buckets in a micro-batch, and number of steps."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_default_steps_are_the_presets_or_the_fewest_that_reach_100_epochs(
         (1, 4, 4, "steps: 1, which is 1 epoch of the data, as in the preset"),
     ],
 )
-def test_the_reason_of_the_default_steps_counts_epochs(
+def test_the_reason_for_the_default_steps_states_the_number_of_epochs(
     preset: int, epoch: int, batch: int, reason: str
 ) -> None:
     assert default_steps(preset, epoch=epoch, batch=batch).reason == reason

@@ -154,7 +154,7 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
         *(each["tokens_per_second"] for each in said["alternatives"]),
     ]
     assert rates[1:] == sorted(rates[1:], reverse=True)
-    # a plan keeps the trainer's default unless an alternative is faster by this ratio
+    # a plan keeps the trainer's default settings unless others are faster by this factor
     assert rates[0] >= rates[1] / WORTH_NO_FLAGS
     assert len(rates) > 1
     text = run(*words).stdout
@@ -316,7 +316,7 @@ def test_replicas_stay_inside_nodes(large: Path) -> None:
     plan = plan_training(str(large), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
     assert plan.cluster == Cluster(number=64, gpu="H100")
     assert plan.best.setting.shard == "none"
-    assert "--shard" not in plan.command  # not needed: the trainer's default is the same
+    assert "--shard" not in plan.command  # not needed: the trainer chooses the same
     plan = plan_training(str(large), "esm2-15b", "64 x h100", precision="bf16", tokens=0)
     assert {each.replicate for each in plan.candidates} <= {1, 8}
     assert all(each.setting.shards * each.replicate == 64 for each in plan.candidates)
@@ -325,7 +325,7 @@ def test_replicas_stay_inside_nodes(large: Path) -> None:
     assert plan.best.replicate == 8
 
 
-def test_topologies_that_the_trainer_refuses_are_not_planned(
+def test_runs_that_the_trainer_would_refuse_are_not_planned(
     sample: Path, run: Run, tmp_path: Path
 ) -> None:
     for name, flags, precision, words in (

@@ -155,7 +155,7 @@ def test_a_failed_batch_is_delivered_again_whole(
     with ShardReader(dataset, buckets_per_step=4, prefetch=0) as reader:
         first = reader.number_at(0)
         entries, seen = reader.manifest.shards["train"], 0
-        for entry in entries:  # hide every shard but that of the first bucket
+        for entry in entries:  # hide all shards except that of the first bucket
             if not seen <= first < seen + entry.buckets:
                 (dataset / entry.name).rename(dataset / f"{Path(entry.name).name}.hidden")
             seen += entry.buckets

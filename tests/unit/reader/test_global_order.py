@@ -50,7 +50,7 @@ def whole(order: EpochOrder) -> list[tuple[int, int]]:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 5), st.integers(0, 3))
-def test_an_epoch_has_every_bucket_once_and_lookup_of_one_position_returns_the_same(
+def test_an_epoch_has_every_bucket_once_and_lookups_of_single_positions_agree(
     counts: list[int], seed: int, epoch: int
 ) -> None:
     order = Order(counts, seed)

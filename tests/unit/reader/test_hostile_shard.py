@@ -65,21 +65,30 @@ def swap(row: Row) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Row], object], str]] = {
-    "falls": (swap, "cu_seqlens"),
-    "stands still": (lambda row: row["cu_seqlens"].insert(1, 0), "cu_seqlens"),
-    "begins late": (lambda row: row["cu_seqlens"].__setitem__(0, 1), "cu_seqlens"),
-    "ends early": (lambda row: row["cu_seqlens"].pop(), "cu_seqlens"),
-    "ends beyond": (lambda row: row["cu_seqlens"].__setitem__(-1, 1 << 30), "cu_seqlens"),
-    "is negative": (lambda row: row["cu_seqlens"].__setitem__(1, -5), "cu_seqlens"),
-    "is empty": (lambda row: row["cu_seqlens"].clear(), "cu_seqlens"),
+    "cu_seqlens decreases": (swap, "cu_seqlens"),
+    "cu_seqlens has an empty sequence": (lambda row: row["cu_seqlens"].insert(1, 0), "cu_seqlens"),
+    "cu_seqlens does not begin at 0": (
+        lambda row: row["cu_seqlens"].__setitem__(0, 1),
+        "cu_seqlens",
+    ),
+    "cu_seqlens ends before the capacity": (lambda row: row["cu_seqlens"].pop(), "cu_seqlens"),
+    "cu_seqlens ends beyond the capacity": (
+        lambda row: row["cu_seqlens"].__setitem__(-1, 1 << 30),
+        "cu_seqlens",
+    ),
+    "cu_seqlens has a negative offset": (
+        lambda row: row["cu_seqlens"].__setitem__(1, -5),
+        "cu_seqlens",
+    ),
+    "cu_seqlens is empty": (lambda row: row["cu_seqlens"].clear(), "cu_seqlens"),
     "one sequence is too long": (lambda row: row.update(cu_seqlens=[0, CAPACITY]), "longer than"),
-    "more sequences than spans": (
+    "num_seqs is too large": (
         lambda row: row.update(num_seqs=len(row["cu_seqlens"])),
         "num_seqs",
     ),
-    "negative sequences": (lambda row: row.update(num_seqs=-1), "num_seqs"),
-    "more tokens than spans": (lambda row: row.update(num_tokens=CAPACITY + 1), "num_tokens"),
-    "negative tokens": (lambda row: row.update(num_tokens=-1), "num_tokens"),
+    "num_seqs is negative": (lambda row: row.update(num_seqs=-1), "num_seqs"),
+    "num_tokens is too large": (lambda row: row.update(num_tokens=CAPACITY + 1), "num_tokens"),
+    "num_tokens is negative": (lambda row: row.update(num_tokens=-1), "num_tokens"),
     "a token outside the vocabulary": (lambda row: row["input_ids"].__setitem__(7, 33), "token"),
 }
 

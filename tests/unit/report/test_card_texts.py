@@ -1,4 +1,4 @@
-"""Parts of a dataset's card: signatures detect edits; patterns, descriptions, types of columns."""
+"""Parts of a dataset's card: the signature that reveals edits, file patterns, and columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_an_edited_file_is_recognised() -> None:
         changed = signature_of(text[:i] + bytes([text[i] ^ 1]) + text[i + 1 :])
         assert changed is None or changed.edited
     assert signature_of(b"# Another file") is None
-    # a copy of an intact signature in another file is no signature of that file
+    # an intact signature that was copied into another file does not match that file
     copied = re.search(rb"thdpack-card:\w+:\w+", text)
     assert copied is not None
     other = signature_of(b"mine\n" + copied[0])
@@ -32,7 +32,7 @@ def test_an_edited_file_is_recognised() -> None:
     assert other.edited
 
 
-def test_patterns_name_only_files_of_their_builds() -> None:
+def test_files_of_one_build_share_a_pattern() -> None:
     names = [
         "train/46b08cb0a962d36f-00000-0.arrow",
         "train/46b08cb0a962d36f-rest-1.arrow",
@@ -68,5 +68,7 @@ def test_every_column_has_a_description() -> None:
         (pa.struct([("x", pa.int8())]), None),
     ],
 )
-def test_types_of_columns(kind: pa.DataType, expected: tuple[str, bool] | None) -> None:
+def test_arrow_types_become_croissant_types(
+    kind: pa.DataType, expected: tuple[str, bool] | None
+) -> None:
     assert croissant_type(kind) == expected

@@ -1,4 +1,4 @@
-"""Statistics computed from counts equal those computed from all values."""
+"""Statistics from counts of values equal statistics from the values themselves."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_ten_most_repeated_records_are_sorted_by_count_then_by_ordinal(
 
 @settings(deadline=None)
 @given(st.binary(max_size=300))
-def test_bytes_are_counted_as_bincount_does(values: bytes) -> None:
+def test_counts_of_bytes_equal_those_of_bincount(values: bytes) -> None:
     found = np.ones(256, dtype=np.int64)
     count_values(np.frombuffer(values, dtype=np.uint8), found)
     assert (found - 1).tolist() == np.bincount(

@@ -1,4 +1,4 @@
-"""A manifest is untrusted: it is read in full or refused with one of our own errors."""
+"""A manifest is untrusted. It is either read in full, or refused with one of our own errors."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_missing_key_is_refused(honest: dict[str, Any], key: str) -> None:
     assert key in refused(text)
 
 
-def test_depth_size_and_encoding_are_bounded() -> None:
+def test_too_deep_too_large_or_undecodable_json_is_refused() -> None:
     for text in (
         b"[" * 1_000_000,
         b'{"format":2,"a":' + b"[" * 1_000_000,

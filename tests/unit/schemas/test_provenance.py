@@ -1,4 +1,4 @@
-"""Release and licence of the inputs are one line each, in options and in manifests."""
+"""The release and the licence of the inputs are one line each, in options and in manifests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_text_that_is_not_one_short_line_is_refused(name: str, text: str) -> N
         PreprocessOptions(inputs=("x",), out="y", **{name: text})  # type: ignore[arg-type]
 
 
-def test_a_manifest_with_such_a_text_is_refused(
+def test_a_manifest_whose_licence_or_release_is_not_one_short_line_is_refused(
     build_here: Callable[..., Manifest], tmp_path: Path
 ) -> None:
     (tmp_path / "x.fasta").write_bytes(b">a\nMKTAYIAK\n")

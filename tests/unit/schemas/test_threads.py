@@ -1,4 +1,4 @@
-"""Several threads may decode JSON of one type for the first time at once."""
+"""Several threads may decode JSON of a new type at the same time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ for number in range(150):
 """
 
 
-def test_threads_decode_a_type_for_the_first_time_at_once() -> None:
+def test_threads_decode_a_new_type_at_the_same_time() -> None:
     """Without our lock, msgspec raised an error or crashed the process in fewer than 150 rounds."""
     done = subprocess.run(
         [sys.executable, "-c", DECODE, "ours"],

@@ -1,4 +1,4 @@
-"""Reads of a file on a store, in any order, return the same bytes as reads of a local file."""
+"""A file on a store returns the same bytes as a local file, in whatever order it is read."""
 
 from __future__ import annotations
 
