@@ -147,7 +147,7 @@ test-long: $(VENV)/dev ## run the tests with more killed processes and larger in
 	@echo 'running $(TESTS) with THDPACK_LONG=1 (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
-# The other tests do without mlcroissant, because it brings scipy and other packages (120 MB).
+# Only this target installs mlcroissant, because it brings scipy and other packages (120 MB).
 check-cards: $(VENV)/dev ## validate croissant.json with mlcroissant, which this installs
 	@$(PIP_PINNED) mlcroissant==1.1.1 $(call show_problems)
 	@$(VENV)/bin/pytest tests/e2e/report/card --numprocesses 0

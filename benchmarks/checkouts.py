@@ -103,7 +103,7 @@ def build(checkout: Path, options: Options) -> tuple[float, float]:
 
 
 def cpu_seconds() -> float:
-    """Wait for all descendants of this process to end; return their CPU time in seconds."""
+    """Wait for all descendants of this process to end; return their total CPU time in seconds."""
     with suppress(ChildProcessError):
         while True:
             os.wait()

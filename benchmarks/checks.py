@@ -1,4 +1,4 @@
-"""Measure the time to verify the hashes of checkpoints, and the hash and buckets of a shard.
+"""Measure how long it takes to check a checkpoint's hashes, and a shard's hash and buckets.
 
     python -m benchmarks.checks
 

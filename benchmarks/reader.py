@@ -6,11 +6,13 @@
         --peers litdata litdata-tokens datasets datasets-streaming mosaicml online
 
 Peers are loaders of other libraries. To compare peers, run this in a separate environment with
-`pip install torch litdata datasets mosaicml-streaming transformers`. In each round the loaders run
-one after the other, each for the same time. The benchmark prints the median speed of each loader,
-and the median over rounds of thdpack's speed divided by the loader's speed. Each loader shuffles
-the same packed rows, and serves them in one process without workers. Files are in the page cache.
-The benchmark copies each row's tokens into the same buffer.
+`pip install torch litdata datasets mosaicml-streaming transformers`. In each round, the loaders run
+one after the other, each for the same time. Each loader runs in one process without workers. All
+but `online` shuffle the same packed rows. The benchmark copies each row's tokens into the same
+buffer. Files are in the page cache.
+
+For each loader, the benchmark prints the median speed over the rounds. It also computes thdpack's
+speed divided by the loader's speed in each round, and prints the median of these ratios.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def ours(options: Options) -> Rows:
 
 
 def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]) -> float:
-    """Copy rows into `buffer` for `seconds`; return tokens/s, including the time to open."""
+    """Copy rows into `buffer` for `seconds`; return tokens/s. Opening the dataset is timed, too."""
     tokens = 0
     started = time.perf_counter()
     while True:

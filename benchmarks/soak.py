@@ -165,8 +165,8 @@ def clone(folder: Path) -> tuple[str, ...]:
 def as_nobody(folder: Path) -> tuple[str, ...]:
     """Copy the repository and its kernels for a user who is not root; return that user's command.
 
-    Python may be installed under /root, which other users usually cannot enter. The command then
-    replaces /root by a folder that contains only Python.
+    Python may be installed under /root, which other users usually cannot enter. In that case, the
+    command mounts a folder that contains only Python in place of /root.
     """
     clone(folder)
     for package in ("packers", "pipeline"):
@@ -204,8 +204,8 @@ def run(row: Row) -> tuple[str, str, float]:
 
     Returns:
         outcome: `passed`, `FAILED` or `not run`
-        pytest's last line and the failed tests; or the reason why the row was not run
-        duration in seconds
+        detail: pytest's last line and the failed tests, or the reason why the row was not run
+        duration, in seconds
     """
     if row.why_not:
         return "not run", row.why_not, 0.0

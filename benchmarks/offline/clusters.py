@@ -1,10 +1,10 @@
-"""Time and memory of `--clusters`: read a table of clusters, and look up every record in it.
+"""Measure time and memory of `--clusters`: read a table of clusters, and look up members.
 
     python -m benchmarks.offline.clusters --rows 60000000
 
-The table is made with a seed: clusters of 1 to 5 members, rows in random order, plain text. The
-command reads it as a build does (one process), and then looks up all members, in groups as large
-as a partition, in --workers processes.
+The benchmark generates the table with a fixed seed: clusters of 1 to 5 members, in random order, as
+plain text. One process reads the table, as in a build. Then --workers processes look up as many
+random members as the table has rows. Each task looks up as many members as a partition has records.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def write_table(path: Path, rows: int, seed: int = 0) -> None:
 
 
 def look_up(work: LocalFolder, file: WorkFile, rows: int, group: int) -> tuple[int, float]:
-    """Look up one group of members; return the number of members found, and the CPU seconds.
+    """Look up one group of random members; return the number of members found, and the CPU seconds.
 
-    The CPU seconds do not include making the ids.
+    The CPU seconds do not include the time to generate the ids.
     """
     rng = np.random.default_rng(group)
     texts = ids(rng.integers(0, rows, PARTITION_RECORDS))
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=60_000_000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--table", type=Path, help="file to use, made if it is missing")
+    parser.add_argument("--table", type=Path, help="table to read; written if it does not exist")
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""Write ten copies of a FASTA file into one file. All but the first have 2 % random residues.
+"""Write ten copies of a FASTA file into one file. In all but the first, 2 % of residues are random.
 
 python -m benchmarks.offline.corpus swissprot.fasta swissprot_x10.fasta
 """

@@ -3,9 +3,11 @@
     python -m benchmarks.offline.exclusions swissprot_x10.fasta
     python -m benchmarks.offline.exclusions swissprot.fasta --mmseqs --rounds 1
 
-The test set has entries from the FASTA file, evenly spaced. A third of them are unchanged, a third
-lack ten residues at each end, and a third have ten more. The list has the ids of the same records.
-CPU time is the time of all processes of a build, without MMseqs2.
+The test set consists of evenly spaced records of the FASTA file. A third of them are unchanged, a
+third lack ten residues at each end, and a third have ten more residues at each end. The benchmark
+times a build without --exclude, a build that excludes the test set, and a build that excludes a
+list of the same records' ids. With --mmseqs, it also times a build that searches the test set with
+MMseqs2. CPU time is the time of all processes of a build except MMseqs2.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def write_test_set(options: Options, fasta: Path, ids: Path) -> None:
 
 
 def build(source: Path, excluded: str | None) -> tuple[float, float]:
-    """Build a dataset; return the seconds and the CPU seconds."""
+    """Build a dataset; return the wall-clock time and the CPU time, in seconds."""
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/said", "w+") as said:
         out = Path(folder) / "out"
         words = [sys.executable, "-m", "pipeline", "preprocess", str(source), "--out", str(out)]

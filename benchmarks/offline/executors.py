@@ -1,4 +1,4 @@
-"""Compare times of a whole build: first one and two workers, then two workers and Ray.
+"""Time a whole build: first with one and with two workers, then with two workers and on Ray.
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 

@@ -1,14 +1,14 @@
-"""Time the cost of headers and of --where, in alternation, on FASTA with UniRef headers.
+"""Measure what reading UniRef headers and applying --where cost in a build.
 
     python -m benchmarks.offline.filters swissprot.fasta uniref.fasta
     python -m benchmarks.offline.filters swissprot.fasta uniref.fasta --where "length > 50"
     python -m benchmarks.offline.filters swissprot.fasta uniref.fasta --unknown-headers other.fasta
 
-The commands replace the headers of a FASTA file by made headers of UniRef50, which are about 110
-bytes long, and write the result to the second file, unless this file exists. The first two commands
-build from this file with a filter and without. The third command measures what the values of
-headers cost: it also writes a file of the same size whose headers belong to no known family, and
-builds from both files.
+Each command copies the first FASTA file to the second, unless the second file exists. The copy has
+generated UniRef50 headers of about 110 bytes. The first two commands build from the copy with a
+filter and without. The third command measures what it costs to read the values in headers: it also
+writes a file of the same size whose headers belong to no known family, and builds from both files.
+Builds of the two kinds alternate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Options:
     source: Annotated[Path, tyro.conf.Positional]
     """FASTA whose residues are used."""
     made: Annotated[Path, tyro.conf.Positional]
-    """FASTA with made headers; written if it does not exist."""
+    """FASTA with generated headers; written if it does not exist."""
     where: str = "taxid between 100 and 1000 and not fragment and cluster_size > 1"
     """Filter to time."""
     unknown_headers: Path | None = None
@@ -56,7 +56,7 @@ class Options:
 
 
 def write_made_headers(source: Path, made: Path) -> None:
-    """Copy FASTA with made headers of UniRef50 in the place of its own."""
+    """Copy a FASTA file, and replace its headers by generated UniRef50 headers."""
     rng = random.Random(0)
     with source.open() as lines, made.open("w") as out:
         for line in lines:
@@ -90,7 +90,7 @@ def build(fasta: Path, where: str | None) -> float:
 
 
 def write_unknown_headers(made: Path, other: Path) -> None:
-    """Copy FASTA with headers of UniRef50, and make each header one of no known family."""
+    """Copy a FASTA file, and change its UniRef50 headers so that they belong to no known family."""
     with made.open() as lines, other.open("w") as out:
         out.writelines(line.replace(">UniRef50_", ">Cluster5_", 1) for line in lines)
 

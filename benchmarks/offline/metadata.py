@@ -1,4 +1,4 @@
-"""Measure a build with a table of --metadata: the time to sort the table, and the whole build.
+"""Measure the time and memory to sort a table of --metadata, and the time of a build with it.
 
     python -m benchmarks.offline.metadata                     # table of 3 M rows, 0.5 M records
     python -m benchmarks.offline.metadata --rows 15000000 --records 0

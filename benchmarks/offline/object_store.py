@@ -43,7 +43,7 @@ class Options:
     runs: int = 3
     """Number of builds on the disk and of builds on S3. The benchmark prints medians."""
     scratch: bool = False
-    """Store the intermediate files of builds on S3 in a local folder."""
+    """Keep intermediate files in a local folder also for builds whose dataset is on S3."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
 

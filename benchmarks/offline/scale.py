@@ -2,7 +2,8 @@
 
     python -m benchmarks.offline.scale
 
-No records are created or read. A partition is the share of the records that one reduce task packs.
+The driver is the process that plans a build and writes its manifest. No records are created or
+read. A partition is the share of the records that one reduce task packs.
 A record's hash determines its partition. For each number of records, the benchmark takes these
 steps in a new process, and prints the peak memory of that process:
 

@@ -52,7 +52,7 @@ class Options:
     fasta: str = ""
     """FASTA to report on."""
     rows: int = 0
-    """Number of rows in records/ of a made-up dataset. 0: do not report on a made-up dataset."""
+    """Number of rows in records/ of a made-up dataset. 0: do not make such a dataset."""
     scratch: Path = Path("/tmp/thdpack-many-records")
     """Folder for the made-up dataset, which takes about 40 bytes per row."""
     rounds: int = 5
@@ -201,7 +201,7 @@ def _part(
 
 
 def _headers(rng: np.random.Generator, count: int) -> dict[str, Any]:
-    """Return columns as headers of UniRef and TrEMBL state them. A few taxa have most records."""
+    """Return columns as read from UniRef and TrEMBL headers. Most records are of a few taxa."""
     taxon = np.minimum(rng.zipf(1.3, count), _TAXA)
     of_uniref = rng.random(count) < 0.75
     return {

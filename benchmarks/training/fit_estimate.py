@@ -94,7 +94,7 @@ def fit(rows: list[dict[str, Any]]) -> None:
         ]
         return np.array(
             [*found, *(0.02 * (logs - np.log(start)))]
-        )  # the last terms keep coefficients that the rows do not determine near their start
+        )  # the last terms keep a coefficient near its start value if the rows do not determine it
 
     best = least_squares(errors, np.log(start))
     errors(best.x)

@@ -21,8 +21,8 @@ bucket has, padding included.
 - te-thd-graph-fp8: like te-thd-graph, with --precision fp8-delayed.
 
 The trainer masks all rows itself, on the device. The workers mask too, as in public recipes, but
-the trainer uses the unmasked tokens. Workers prepare batches ahead of time. The warm-up consumes
-these batches before timing begins.
+for the trainer's step the original tokens are restored first. Workers prepare batches ahead of
+time. The warm-up consumes these batches before timing begins.
 
 Results are tokens/s (without padding, with special tokens) and the peak of torch's allocated memory
 in GiB. If a variant fails, its row gives the reason, the other variants still run, and the exit
