@@ -1,7 +1,8 @@
 """Run a task again if a file that the task wrote was damaged later.
 
-A work file is a spill (records from a map task) or a rest (sequences that did not fill a bucket).
-A marker is a file that says that a task has finished.
+A work file is a file that one task writes for later tasks, such as a spill (records from a map
+task) or a rest (sequences that did not fill a bucket). A marker is a file that says that a task has
+finished.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ T = TypeVar("T")
 def mended(
     work: Callable[[], T], run_again: Callable[[str], None], folder: Folder, report: Reporter
 ) -> T:
-    """Return the result of `work`. If `work` finds a damaged spill or rest, rerun the task that
-    wrote the file, then retry `work`.
+    """Return the result of `work`. If `work` finds a damaged work file, rerun the task that wrote
+    the file, then retry `work`.
 
     Args:
         run_again: function that reruns the task of a given name. The task's marker is removed

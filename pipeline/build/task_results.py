@@ -20,8 +20,8 @@ _TokenCounts = Annotated[tuple[Count, ...], Meta(min_length=256, max_length=256)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFile:
-    """Name, size and hash of a work file: a spill (a map task's records), a rest (left-over
-    sequences), or the content of a file that an option names."""
+    """Name, size and hash of a work file: a spill (a map task's records), a link file (the cluster
+    of each record), a rest (left-over sequences), or the content of a file that an option names."""
 
     name: WorkName
     bytes: Count

@@ -1,9 +1,9 @@
 """Tasks: the steps of a build, as plain data that can be sent to other processes and machines.
 
 `run_task.py` runs tasks. A task's `identity` holds everything that its result depends on. A
-finished task leaves a marker, a JSON file that holds a digest of the identity. Tasks write two
-kinds of work files. A map task writes a spill: records sorted by partition. A packing task may
-write a rest: sequences that did not fill a bucket.
+finished task leaves a marker, a JSON file that holds a digest of the identity. Tasks write work
+files for later tasks. The two main kinds are the spill of a map task (records sorted by partition)
+and the rest of a packing task (sequences that did not fill a bucket).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REST: Final = "rest-of-"
 
 
 def writer_of(name: str) -> str:
-    """Return the name of the task that wrote a spill or a rest."""
+    """Return the name of the task that wrote a work file."""
     return name.removeprefix(_REST).removesuffix(".arrow")
 
 
@@ -165,7 +165,7 @@ class HashTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """Everything that reduce and rest tasks of a build share.
+    """Everything that the tasks after the map stage share.
 
     build: digest of inputs, options and version
     prepared: files that options name
@@ -191,7 +191,7 @@ class Job:
 
     @property
     def clustered(self) -> bool:
-        """Whether --clusters was given, so that the build has a link stage."""
+        """True if --clusters was given, so that the build has a link stage."""
         return any(file.option == "clusters" for file in self.prepared)
 
     @property

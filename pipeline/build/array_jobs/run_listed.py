@@ -100,7 +100,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
 def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter) -> int:
     """Run tasks, and return the number of tasks that had finished before.
 
-    If a task finds a damaged spill (output of a map task), run that map task again, and then retry.
+    If a task finds a damaged work file of an earlier task, run that task again, and then retry.
     """
     work = partial(run_once, out=listed.out)
     finished: set[int] = set()

@@ -106,8 +106,8 @@ class ExclusionIndex:
 
     @property
     def has_names(self) -> bool:
-        """True if a file lists names of records. Only then can one of two records with equal
-        sequences match while the other does not."""
+        """True if a file excludes records by name or ordinal, and not only by sequence. Only then
+        can one of two records with equal sequences match while the other does not."""
         return bool(self._names or self._ordinals)
 
     def by_sequence(

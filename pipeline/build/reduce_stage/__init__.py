@@ -1,4 +1,5 @@
-"""The reduce stage: drop duplicates of a partition, shuffle, pack, and write shards and records/.
+"""The reduce stage: for each partition, drop excluded records and duplicates, shuffle, pack, and
+write shards and records/.
 
 Start reading at `reduce_partition.py`.
 """

@@ -54,7 +54,7 @@ class RecordExclusion:
 
     @property
     def looks_at_tokens(self) -> bool:
-        """Whether `look` needs tokens."""
+        """True if `look` needs tokens."""
         return self._cropped
 
     def look(self, rows: RecordRows, hashes: NDArray[np.void], tokens: Tokens | None) -> None:
@@ -125,7 +125,7 @@ def unused_exclusions(
     )
     for file, count in zip(files, counts.tolist(), strict=True):
         if not count:
-            others = " that other files do not exclude" if len(files) > 1 else ""
+            others = ", except records that other files exclude" if len(files) > 1 else ""
             entries = "entry" if file.rows == 1 else f"{file.rows:,} entries"
             yield f"--exclude {file.name}: no record matches its {entries}{others}"
 

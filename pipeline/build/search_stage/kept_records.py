@@ -55,7 +55,7 @@ def fasta_entries(
     edges: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> Iterator[bytes]:
-    """Yield a FASTA entry for each row. Tokens that are no letters become X.
+    """Yield a FASTA entry for each row. Tokens that are not letters become X.
 
     Args:
         names: integer[M], number that becomes the header of each entry.

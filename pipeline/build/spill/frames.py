@@ -1,4 +1,4 @@
-"""Frames and extents, the parts of work files (spills and rests; see `spill_files`).
+"""Frames and extents, the parts of work files (spills, rests and link files; see `spill_files`).
 
 A frame is a record batch with its hash. An extent is the position of frames in the file: begin,
 size, and a check value, in 24 bytes.

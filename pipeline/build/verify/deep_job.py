@@ -75,7 +75,7 @@ class DeepJob:
 
     @property
     def compares_first_pieces(self) -> bool:
-        """Return whether the first pieces of different records are compared."""
+        """True if the first pieces of different records are compared."""
         return self.dedup_cropped or self.clusters
 
     @property

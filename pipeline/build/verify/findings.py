@@ -1,4 +1,4 @@
-"""Collect records that break a rule. Tasks return them, and their sum is printed."""
+"""Collect records that break a rule. Tasks return them, and `thdpack verify` prints the totals."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ M8 = "P1\tt1\t{}\t9\t0\t0\t1\t9\t1\t9\t1e-5\t50\n"
         (b"query\ttarget\tfident\n", ":1: no column 'qstart' in the header line"),
         (b"query\ttarget\tqcov\n", ":1: no column 'fident' in the header line"),
         (M8.format("0.5").encode() + b"P1\tt1\n", ":2: 2 columns, expected 12"),
-        (b"# x\n" + M8.format("much").encode(), ":2: 'much' in column fident is no number"),
-        (b"query\ttarget\tfident\tqcov\nP1\tt1\t\t1\n", ":2: '' in column fident is no number"),
+        (b"# x\n" + M8.format("much").encode(), ":2: 'much' in column fident is not a number"),
+        (b"query\ttarget\tfident\tqcov\nP1\tt1\t\t1\n", ":2: '' in column fident is not a number"),
     ],
 )
 def test_errors_name_the_file_and_the_line(tmp_path: Path, content: bytes, message: str) -> None:

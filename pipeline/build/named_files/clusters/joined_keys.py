@@ -22,7 +22,8 @@ class JoinedKeys:
     roots: NDArray[np.uint64]
 
     def of(self, clusters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the key of each joined cluster, uint64[M]. Other keys stay as they are."""
+        """Return keys, uint64[M], in which the key of the joined cluster replaces those of its
+        parts. Keys of other clusters stay as they are."""
         if self.keys.size == 0:
             return clusters
         at = np.minimum(np.searchsorted(self.keys, clusters), self.keys.size - 1)

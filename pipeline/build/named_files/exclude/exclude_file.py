@@ -1,6 +1,7 @@
 """Detect the kind of a file of --exclude, and convert the file into entries.
 
-The first line that is neither blank nor a comment decides the kind:
+A file of `mmseqs:FILE` is a FASTA file. The kind of any other file depends on its first line that
+is neither blank nor a comment:
 
 - a line that begins with `>`: a FASTA file
 - a line with a tab: a result table

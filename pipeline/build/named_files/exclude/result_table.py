@@ -72,7 +72,7 @@ def result_names(source: Source, identity: float, coverage: float) -> tuple[Name
     Args:
         identity, coverage: minimum values, from 0 to 1.
     Raises:
-        InputError: the file cannot be read, or is no such table.
+        InputError: the file cannot be read, or is not a result table.
     """
     layout = _layout(source)
     kept: list[dict[str, Any]] = []
@@ -180,8 +180,8 @@ def _layout(source: Source) -> Layout:
     missing = [name for name in layout.numbers if names.count(name) != 1]
     if missing:
         raise InputError(
-            f"no column {missing[0]!r} in the header line, or several; expected query, target, "
-            "fident or pident, and qcov, tcov or qstart, qend, tstart, tend",
+            f"no column {missing[0]!r} in the header line, or more than one; expected query, "
+            "target, fident or pident, and qcov, tcov or qstart, qend, tstart, tend",
             source=source.url,
             line=number + 1,
         )
@@ -238,7 +238,8 @@ def _refused_row(source: Source, layout: Layout) -> InputError | None:
                 return InputError(problem, source=source.url, line=number)
             for name, value in zip(layout.names, values, strict=True):
                 if name in layout.numbers and not _is_number(value):
-                    problem = f"{value.decode('utf-8', 'replace')!r} in column {name} is no number"
+                    text = value.decode("utf-8", "replace")
+                    problem = f"{text!r} in column {name} is not a number"
                     return InputError(problem, source=source.url, line=number)
     return None
 
