@@ -70,7 +70,7 @@ class StartingPoint:
 
     @property
     def is_finished(self) -> bool:
-        """Whether no step is left."""
+        """True if no step is left."""
         return self.step >= self.options.optimizer.steps
 
     @property

@@ -18,7 +18,7 @@ from schemas.text.phrases import plural
 
 
 def show_record(dataset: str | Path, name: str) -> None:
-    """Print the status of each record with a name and, if it was kept, its shard and bucket.
+    """Print the status of each record with the given name and, if it was kept, its shard and row.
 
     Args:
         name: id, accession or entry name.

@@ -127,7 +127,7 @@ def hashed_range(
 
 
 def is_whole(source: Source, begin: int, end: int) -> bool:
-    """Whether a range covers a whole source.
+    """Return whether a range covers a whole source.
 
     A whole source is read to its end, because a web server may not report the size.
     """

@@ -114,12 +114,12 @@ def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
 
 
 def _may_be_read_twice(path: str) -> bool:
-    """Whether a list of inputs can be read twice, unlike a pipe."""
+    """Return whether a list of inputs can be read twice, unlike a pipe."""
     return is_url(path) or not os.path.exists(path) or os.path.isfile(path)
 
 
 def _is_inside(out: Path, text: str) -> bool:
-    """Whether a local dataset would lie inside an existing folder."""
+    """Return whether a local dataset would lie inside an existing folder."""
     if not text or (is_url(text) and not text.startswith(("file://", "local://"))):
         return False
     folder = local_path(text)

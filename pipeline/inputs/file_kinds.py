@@ -147,7 +147,7 @@ def _plain_text(head: bytes) -> str:
 
 
 def ids_and_residues_on_one_line(head: bytes) -> bool:
-    """Whether the first line looks like `>id<TAB>RESIDUES`."""
+    """Return whether the first line looks like `>id<TAB>RESIDUES`."""
     return (
         re.match(rb"(?:\xef\xbb\xbf)?\s*>[^\t\r\n]*\t[A-Za-z*.-]+[ \t]*(?:[\r\n]|$)", head)
         is not None

@@ -109,12 +109,12 @@ def suffix(name: str) -> str:
 
 
 def looks_like_sequences(name: str) -> bool:
-    """Whether a file has the name of a sequence file."""
+    """Return whether a file has the name of a sequence file."""
     return _is_read_in_folders(name) or suffix(name) in _LIKELY
 
 
 def _is_read_in_folders(name: str) -> bool:
-    """Whether a file is read if the user names its folder."""
+    """Return whether a file is read if the user names its folder."""
     # exclude the cache files that the library `datasets` writes beside a saved dataset
     if PurePosixPath(name).match("cache-*.arrow"):
         return False

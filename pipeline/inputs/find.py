@@ -228,7 +228,7 @@ def size_and_fingerprint(url: str, info: dict[str, Any] | None = None) -> tuple[
 
 
 def unchanged(source: Source) -> bool:
-    """Whether a source is unchanged since it was found.
+    """Return whether a source is unchanged since it was found.
 
     Inodes are not compared, because each machine may see a different inode of the same file.
 

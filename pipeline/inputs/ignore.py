@@ -61,7 +61,7 @@ class IgnoredFiles:
         return kept, [*skipped, Skipped(names=tuple(left_out), line=line)]
 
     def _matches(self, name: str) -> bool:
-        """Whether a pattern matches a path below the folder. The pattern then counts as used."""
+        """Return whether a pattern matches a path below the folder. It then counts as used."""
         path = PurePosixPath("/", name)
         matching = [
             pattern
@@ -87,7 +87,7 @@ class IgnoredFiles:
 
 
 def found_in(text: str, found: Sequence[Named]) -> bool:
-    """Whether an input is a folder or a glob, and not the name of a file."""
+    """Return whether an input is a folder or a glob, and not the name of a file."""
     return [url for url, _ in found] != [text]
 
 

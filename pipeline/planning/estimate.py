@@ -144,7 +144,7 @@ class Setting:
 
     @property
     def is_replicated(self) -> bool:
-        """Whether each rank holds all parameters."""
+        """True if each rank holds all parameters."""
         return self.ranks == 1 or self.shard != "full"
 
     @property

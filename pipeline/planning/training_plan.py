@@ -55,7 +55,7 @@ class TrainingPlan:
 
     @property
     def has_smaller_batch(self) -> bool:
-        """Whether a step is smaller than the published run's, because the dataset is small."""
+        """True if a step is smaller than the published run's, because the dataset is small."""
         setting = self.best.setting
         padded = setting.step_tokens * setting.tokens / setting.real_tokens
         return padded < (1 - BATCH_TOLERANCE) * PUBLISHED_RUNS[self.model].tokens_per_step

@@ -108,12 +108,12 @@ class Topology:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether FSDP2 shards the parameters."""
+        """True if FSDP2 shards the parameters."""
         return self.world_size > 1 and self.shard == "full"
 
     @property
     def is_replicated(self) -> bool:
-        """Whether each of several ranks holds all parameters."""
+        """True if each of several ranks holds all parameters."""
         return self.world_size > 1 and self.shard != "full"
 
     def row_shards(self) -> RowShards:

@@ -79,7 +79,7 @@ def _unix(text: bytes) -> bytes:
 
 
 def _looks_like_proteins(text: bytes) -> bool:
-    """Whether the first bytes of a FASTA text are certainly proteins."""
+    """Return whether the first bytes of a FASTA text are certainly proteins."""
     lines = _HEADER_OR_COMMENT.sub(b"", text)
     letters = lines.translate(None, _NOT_LETTERS).upper()
     others = len(letters.translate(None, NUCLEOTIDES))

@@ -42,8 +42,8 @@ _MEANING: Final = {
     Status.INVALID: "has letters outside the vocabulary",
     Status.TOO_SHORT: "shorter than `--min-residues`",
     Status.TOO_LONG: "longer than `--max-seq-len`",
-    Status.FILTERED: "`--where` is not true",
-    Status.EXCLUDED: "has or resembles a sequence of `--exclude`",
+    Status.FILTERED: "`--where` is not true for the record",
+    Status.EXCLUDED: "matches an entry of a file of `--exclude`",
     Status.DUPLICATE: "same sequence as an earlier record",
 }
 
