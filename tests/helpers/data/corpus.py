@@ -44,7 +44,7 @@ def made_records(count: int, *, seed: int = 0, longest: int = 700) -> list[tuple
 
 
 def with_headers(records: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Replace most headers by headers of several databases, with about 30 organisms.
+    """Replace most headers with headers of several databases, with about 30 organisms.
 
     An organism may have several names. Some headers state only the organism, some state nothing.
     """

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 KINDS = ("error", "lost", "stall", "cut")
 LONGEST_WAIT = 1_800
-"""Number of seconds after which a held request is dropped. Only a test that hangs gets there."""
+"""Number of seconds after which a held request is dropped. Only a hanging test takes so long."""
 
 
 @dataclass

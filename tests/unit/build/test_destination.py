@@ -123,7 +123,7 @@ def test_an_input_replaced_while_it_is_read_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     reader: type,
 ) -> None:
-    """Replace the input by a file of the same size, just before a task starts to read the input.
+    """Replace the input with a file of the same size, just before a task starts to read the input.
 
     The bytes of a table are hashed by separate tasks.
     """

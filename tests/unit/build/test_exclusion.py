@@ -147,7 +147,7 @@ def test_errors_name_the_file_and_the_line(tmp_path: Path, content: bytes, messa
         ("", "q\tt\t29.9\t9\t0\t0\t1\t9\t1\t9\t1e-5\t50", False),
     ],
 )
-def test_identity_and_coverage_of_a_row_decide(
+def test_only_rows_with_enough_identity_and_coverage_are_kept(
     tmp_path: Path, header: str, row: str, kept: bool
 ) -> None:
     path = tmp_path / "table"

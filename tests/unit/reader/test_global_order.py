@@ -62,7 +62,7 @@ def test_an_epoch_has_every_bucket_once_and_lookups_of_single_positions_agree(
         assert order.locate(epoch * order.buckets + offset) == found[offset]
 
 
-def test_epochs_and_seeds_differ() -> None:
+def test_orders_of_different_epochs_and_seeds_differ() -> None:
     orders = [
         whole(Order([50] * 10, seed).epoch(epoch))
         for seed in (0, 1, 2, 2**63, 2**64 - 1)

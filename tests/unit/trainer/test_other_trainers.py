@@ -1,4 +1,4 @@
-"""For each option of BioNeMo and MosaicML Streaming in docs/coming-from.md, the error helps."""
+"""Options of BioNeMo and MosaicML Streaming in docs/coming-from.md get an error with advice."""
 
 from __future__ import annotations
 
