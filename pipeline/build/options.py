@@ -55,20 +55,21 @@ class DatasetOptions(SequenceLimits):
     fragment and length between 50 and 2000". docs/guides/data.md lists the columns. Needs the extra
     `report`. Default: keep all."""
     exclude_identity: float = 0.3
-    """Only for results of MMseqs2 with --exclude: minimum identity, from 0 to 1, of a similar
-    sequence."""
+    """Only for results of MMseqs2 or BLAST with --exclude: minimum identity, from 0 to 1, of a
+    record and a sequence that count as similar."""
     exclude_coverage: float = 0.5
-    """Only for results of MMseqs2 with --exclude: minimum share, from 0 to 1, of the record or of
-    the other sequence that the alignment covers."""
+    """Only for results of MMseqs2 or BLAST with --exclude: minimum coverage, from 0 to 1. It is the
+    share of the record, or of the other sequence if that is larger, that the alignment covers."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that has the same residues as an earlier record after --long truncate has
     cropped both records. `none` keeps all records."""
     split: str = "train=0.99,valid=0.01"
     """Shares of the records that go to the splits train, valid and test, such as
-    train=0.98,valid=0.01,test=0.01. If train is not named, it gets the rest. The choice depends on
-    the hash of a record's first max-seq-len - 2 residues. Therefore the order of inputs does not
-    matter, and records that are equal after truncation are always in the same split."""
+    train=0.98,valid=0.01,test=0.01. If train is not named, it gets the rest. The split of a record
+    depends on the hash of its first max-seq-len - 2 residues or, with --clusters, on its cluster.
+    Therefore the order of inputs does not matter, and records that are equal after truncation are
+    always in the same split."""
     seed: int = 0
     """Seed of the global shuffle."""
     packer: PackerName = "balanced"
@@ -82,7 +83,7 @@ class DatasetOptions(SequenceLimits):
     context-parallel size."""
     compression: Literal["none", "zstd"] = "none"
     """Compression of shards. Uncompressed shards (`none`) are read in place, without a copy. `zstd`
-    shards have 0.53 of the uncompressed size."""
+    shards have 53 % of the uncompressed size."""
     shard_mb: int = 64
     """Approximate size of a shard in MiB."""
     format: Format = "auto"
@@ -188,9 +189,9 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     exclude: tuple[str, ...] = ()
     """Leave out records whose sequences are in FILE, such as the proteins of a test set. FILE may
-    be a FASTA file, a list of ids, or a result table of MMseqs2. `mmseqs:FILE` searches the records
-    for sequences similar to those of a FASTA file, and needs MMseqs2. docs/guides/data.md explains
-    each. Repeat the option for several files."""
+    be a FASTA file, a list of ids, or a result table of MMseqs2 or BLAST. `mmseqs:FILE` leaves out
+    records that MMseqs2 finds similar to a sequence of a FASTA file. docs/guides/data.md explains
+    each kind of file. Repeat the option for several files."""
     clusters: Optional[str] = None  # noqa: UP045
     """Keep each cluster of similar sequences in one split. The value is a table of clusters (two
     columns, as MMseqs2 writes it), or `mmseqs:0.5` to cluster the kept records by MMseqs2 at an

@@ -32,7 +32,7 @@ def table(records: list[tuple[str, str]]) -> list[Row]:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name,x\nP1,2\n", "no column accession, Entry or id, by which rows belong"),
+        ("name,x\nP1,2\n", "no key column (accession, Entry or id)"),
         ("Entry,organism\nP1,2\n", "column 'organism' is already a column of records/: rename it"),
         ("Entry,header\nP1,2\n", "column 'header' is already a column of records/: rename it"),
         ("Entry,length\nP1,2\n", "column 'length' already has a meaning in --where: rename it"),

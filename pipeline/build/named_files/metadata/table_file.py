@@ -151,8 +151,8 @@ def checked_columns(source: Source, names: Sequence[str]) -> TableFile:
     if key is None:
         more = ", …" if len(names) > _MOST_NAMES else ""
         raise InputError(
-            "no column accession, Entry or id, by which rows belong to records; rename one of the "
-            f"columns: {', '.join(names[:_MOST_NAMES])}{more}",
+            "no key column (accession, Entry or id), which says to which record a row belongs; "
+            f"rename one of the columns: {', '.join(names[:_MOST_NAMES])}{more}",
             source=source.url,
         )
     counts = Counter(names)
