@@ -40,9 +40,9 @@ def run_once(
 
     Args:
         out: the dataset's folder; names of shards and records/ files are relative to this folder.
-        durable: True to sync the files that later tasks read before the marker is written. This
-            is needed if another machine uses the result, because that machine does not check the
-            files' hashes (`task_markers.finished`).
+        durable: True to sync the task's work files before its marker is written. This is needed if
+            another machine uses the result, because that machine does not check the files' hashes
+            (`task_markers.finished`).
     Raises:
         ThdpackError: the task failed.
         BuildError: a file of an earlier task is gone.

@@ -113,7 +113,7 @@ def finished(task: Task[Result], out: Folder) -> Result | None:
 def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bool) -> None:
     """Write the marker of a task. Write nothing for a task that runs every time.
 
-    durable: True to sync the files that later tasks read before the marker is written.
+    durable: True to sync the task's work files before the marker is written.
     """
     identity = _digest(task)
     if identity is None:

@@ -35,7 +35,7 @@ _NAMED: Final = 10
 
 
 class _MapStageNote(msgspec.Struct):
-    """Content of the work file that names the plan's build, written after the map stage.
+    """Content of a small work file, written after the map stage. It holds the build's digest.
 
     build: digest of inputs, options and version; see `build_digest`
     """

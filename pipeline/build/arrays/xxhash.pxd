@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""xxh3 of the xxhash.h of pyarrow, or of an installed xxhash.h if pyarrow has none."""
+"""Functions of xxhash.h: of pyarrow's copy, or of an installed one if pyarrow has no copy."""
 
 cdef extern from *:
     """

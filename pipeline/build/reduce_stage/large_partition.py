@@ -112,7 +112,7 @@ class LargePartition(Partition):
         on_bytes: OnBytes,
         exclusion: RecordExclusion | None = None,
     ) -> None:
-        """Do the first pass.
+        """Do the first pass, and before it the pass that finds named records, if that is needed.
 
         Args:
             exclusion: object that marks the excluded records; None without --exclude.

@@ -105,6 +105,6 @@ def assign_splits(rows: RecordRows, splits: NDArray[np.int8]) -> NDArray[np.int8
     """Return the split of each row, int8[N]: index into SPLITS, or -1 for records not kept.
 
     Args:
-        splits: int8[N], split that the hash of each row decides.
+        splits: int8[N], split of each row if it is kept (see `split_of`).
     """
     return np.where(rows.status == KEPT, splits, np.int8(-1))

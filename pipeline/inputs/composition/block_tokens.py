@@ -97,8 +97,8 @@ def other_tokens(
 def _odd_places(block: RecordBlock) -> list[int]:
     """Return up to _PLACES records, spread over a block, whose tokens may not be proteins.
 
-    The block has at least _LATER_TOKENS tokens from the beginning of each of these records on. Only
-    the block's first record may have fewer.
+    At least _LATER_TOKENS tokens of the block follow the beginning of each of these records, except
+    perhaps the beginning of the block's first record.
     """
     total = int(block.ends[-1])
     if total == 0:

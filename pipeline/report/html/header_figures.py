@@ -29,7 +29,7 @@ def taxa(report: Report) -> Figure | None:
         key="taxa",
         title=f"{_name(found[0])} has {bars[0].words} of the kept records",
         words=f"The organisms with the most kept records, of {report.headers.distinct_taxa:,} in "
-        "all. A bar is all kept records, and its coloured part is the organism's share.",
+        "all. Each bar stands for all kept records. Its coloured part is the organism's share.",
         plot=Bars(
             bars=bars,
             label=labelled("Share of kept records", (f"{bar.name}: {bar.words}" for bar in bars)),

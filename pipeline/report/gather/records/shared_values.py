@@ -24,7 +24,7 @@ _COLUMNS: Final[dict[Literal["sequences", "clusters"], str]] = {
 def shared_values(
     rows: pl.LazyFrame, splits: Sequence[str], *, clusters: bool
 ) -> tuple[SharedValues, ...]:
-    """Count the sequences, and perhaps the clusters, that each pair of splits shares.
+    """Count the sequences and, on request, the clusters that each pair of splits shares.
 
     Args:
         splits: names of the splits, the largest split first.
