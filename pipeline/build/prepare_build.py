@@ -95,7 +95,7 @@ def _refuse_other_dataset(
 ) -> None:
     """Refuse to replace a dataset that differs in options, version, or the files' names or sizes.
 
-    This check does not read the inputs, nor the files that options name.
+    This check does not read the inputs or the files that options name.
 
     Raises:
         DatasetError: the dataset differs, and --overwrite was not given.

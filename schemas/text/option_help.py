@@ -154,8 +154,9 @@ def refuse_foreign_options(
 def _advice(name: str, others: Mapping[str, str]) -> str:
     """Return advice for an option of another program; "" if there is none.
 
-    `name` has no leading hyphens. Of a name with dots, one part is in `others`: for example, the
-    last part of `dataset.micro-batch-size`, but the first part of `adamw-kwargs.lr`.
+    `name` has no leading hyphens. If it has dots, its first part is looked up in `others` if that
+    part is a group such as `adamw-kwargs`. Otherwise the last part is looked up, such as
+    `micro-batch-size` of `dataset.micro-batch-size`.
     """
     first, *_, last = name.split(".") if "." in name else (name, name)
     group = others.get(f"--{first}", "") if _GROUP.match(first) else ""

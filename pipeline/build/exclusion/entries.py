@@ -62,7 +62,7 @@ class _Ids(_Entries):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceEntries(_Ids):
-    """Sequences of a FASTA file. Of equal sequences, only the one with the smallest id is here.
+    """Distinct sequences of a FASTA file. Equal sequences have one entry, with their smallest id.
 
     The order of the entries is their preference: shorter sequences first, then smaller ids.
 

@@ -7,7 +7,7 @@ If a record has several matches, one is chosen:
 3. the smallest id, as bytes;
 4. the smallest name of the file.
 
-The choice does not depend on the order of the files, nor on the order of their entries.
+The choice does not depend on the order of the files or of their entries.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 | 40 to 55 | index of the file |
 | 0 to 39 | index of the entry in the file |
 
-Of several matches of one record, a smaller kind is preferred. The entries of one file are in the
-order of preference. Between files, `ExclusionIndex` compares the entries.
+If a record has several matches, the match with the smallest kind is preferred. The entries of one
+file are in the order of preference. `ExclusionIndex` compares entries of different files.
 """
 
 from __future__ import annotations

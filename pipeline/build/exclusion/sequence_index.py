@@ -117,7 +117,7 @@ def prefix_free(
     rank: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Return entries in the order of their tokens, int64[C], without entries that begin with
-    another one. Of equal entries, the one of the lowest rank stays.
+    another one. If several entries are equal, the entry of the lowest rank stays.
 
     Args:
         text: uint8[T], tokens of all entries.

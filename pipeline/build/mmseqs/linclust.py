@@ -1,7 +1,7 @@
 """Settings of `mmseqs easy-linclust`, for `--clusters mmseqs:0.5`.
 
 All settings that have an effect are given here, because defaults differ between versions. The
-clusters depend neither on the number of threads nor on the memory.
+clusters do not depend on the number of threads or on the memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from schemas.errors import BuildError
 
 SETTINGS: Final = (
-    *("--dbtype", "1"),  # proteins, even if all letters are those of nucleotides
+    *("--dbtype", "1"),  # proteins, even if all letters are A, C, G or T
     *("-c", "0.8"),
     *("--cov-mode", "0"),  # the alignment covers 80 % of both sequences
     *("-e", "0.001"),

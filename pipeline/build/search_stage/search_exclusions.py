@@ -1,4 +1,4 @@
-"""Search the kept records for sequences similar to those of `--exclude mmseqs:FILE`.
+"""Find kept records that are similar to a sequence of `--exclude mmseqs:FILE`.
 
 The records are the queries, and the file's sequences are the targets. Therefore the results for one
 record depend on the file only, not on other records.
@@ -70,7 +70,7 @@ def _similar_records(
 ) -> OrdinalEntries:
     """Return the records that are similar to an entry.
 
-    Of several entries, the one with the smallest id is the match.
+    If a record is similar to several entries, its match is the entry with the smallest id.
 
     Args:
         pairs: ordinals of records and numbers of entries, in blocks.

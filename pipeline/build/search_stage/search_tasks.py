@@ -51,7 +51,7 @@ class _MmseqsTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchTask(_MmseqsTask):
-    """Search the kept records for sequences similar to those of `--exclude mmseqs:FILE`.
+    """Find kept records that are similar to a sequence of `--exclude mmseqs:FILE`.
 
     The work file lists the similar records.
     """

@@ -23,7 +23,7 @@ from pipeline.inputs.source import Source
 
 _COLUMNS: Final = ("query", "target", "fident", "qcov", "tcov")
 _SETTINGS: Final = (
-    *("--dbtype", "1"),  # proteins, even if all letters are those of nucleotides
+    *("--dbtype", "1"),  # proteins, even if all letters are A, C, G or T
     *("--format-output", ",".join(_COLUMNS)),
     *("--split", "1"),
     *("-s", "5.7"),

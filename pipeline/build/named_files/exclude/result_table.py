@@ -139,7 +139,7 @@ def _name_entries(
     by_hash = np.argsort(hashes.view("S16"))
     place = np.empty(len(ids), dtype=np.int64)
     place[by_hash] = np.arange(len(ids))
-    # of several alignments of the same pair, the longest counts
+    # if a pair has several alignments, the longest counts
     rows = np.lexsort((-aligned, match, place[name]))
     pairs = place[name[rows]] * len(ids) + match[rows]
     rows = rows[np.diff(pairs, prepend=-1) != 0]

@@ -1,4 +1,4 @@
-"""Search a dataset for sequences similar to those of `--against mmseqs:FILE`.
+"""Find the records of a dataset that are similar to a sequence of `--against mmseqs:FILE`.
 
 MMseqs2 compares the sequences in the shards of a local dataset with the entries of the file, with
 the settings of `--exclude mmseqs:FILE`. Shards hold the kept records only, after cropping. The
