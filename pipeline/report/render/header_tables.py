@@ -1,4 +1,4 @@
-"""Tables of the records by what their headers state: database, protein existence, taxon."""
+"""Tables of the records by values from their headers: database, protein existence, taxon."""
 
 from __future__ import annotations
 

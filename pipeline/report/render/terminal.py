@@ -179,7 +179,7 @@ def _headers(found: HeaderCounts) -> Iterable[_Part]:
     """Draw the counts of what headers state, or nothing if they state nothing."""
     stated = header_tables.headers(found)
     if stated.rows:
-        yield _title("records by what their headers state")
+        yield _title("records by database, protein existence and fragment, from their headers")
         yield from _drawn(stated)
     if found.taxa:
         yield _title("organisms with the most kept records")

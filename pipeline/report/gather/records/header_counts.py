@@ -1,4 +1,4 @@
-"""Count records by what their headers state: database, taxon, protein existence, fragment.
+"""Count records by values from their headers: database, taxon, protein existence, fragment.
 
 A taxon is a taxid. Records that state an organism but no taxid, such as those of NCBI, are counted
 by the organism's name. The count needs memory for each taxon, but not for each record.
@@ -19,7 +19,7 @@ _COUNTS: Final = tuple(Counts.__dataclass_fields__)
 
 
 def header_counts(rows: pl.LazyFrame) -> HeaderCounts:
-    """Count the rows of records/ by what their headers state."""
+    """Count the rows of records/ by values from their headers."""
     taxid, organism = pl.col("taxid"), pl.col("organism")
     groups, by_taxid, by_name = pl.collect_all(
         [
