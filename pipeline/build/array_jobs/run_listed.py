@@ -22,7 +22,7 @@ from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import link_tasks, prepare_tasks, reduce_tasks
 from pipeline.build.task_markers import Outcome
-from pipeline.build.tasks import HashTask, MapTask, ReduceTask, Task
+from pipeline.build.tasks import HashTask, Job, MapTask, ReduceTask, Task, writer_of
 from pipeline.executors.executor import Executor, SerialExecutor
 from pipeline.executors.processes import ProcessExecutor
 from pipeline.executors.worker_count import workers_of
@@ -113,20 +113,29 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
         elif index not in finished:
             skipped.add(index)
 
+    job = next((task.job for task in tasks if isinstance(task, ReduceTask)), None)
+
     def run_again(name: str) -> None:
+        if job is not None and name == writer_of(job.joined):  # written by no task
+            listed.work.remove(job.joined)
+            join_clusters(listed, job)
+            return
         prepares = prepare_tasks(listed.plan, listed.work)
         chosen: list[Task[Any]] = [task for task in prepares if task.name == name]
         if not chosen:  # the results of prepare tasks are needed for the other tasks
-            chosen = [task for task in (*_earlier(listed, tasks), *tasks) if task.name == name]
+            chosen = [task for task in (*_earlier(listed, job), *tasks) if task.name == name]
         executor.run(work, chosen, lambda _, outcome: None, report.advance)
 
     mended(lambda: executor.run(work, tasks, note, report.advance), run_again, listed.work, report)
     return len(skipped)
 
 
-def _earlier(listed: TaskList, tasks: Sequence[Task[Any]]) -> Sequence[Task[Any]]:
-    """Return the map and link tasks whose work files `tasks` read."""
-    job = next((task.job for task in tasks if isinstance(task, ReduceTask)), None)
+def _earlier(listed: TaskList, job: Job | None) -> Sequence[Task[Any]]:
+    """Return the map and link tasks whose work files later tasks read.
+
+    Args:
+        job: the job of reduce tasks; None before the reduce stage.
+    """
     links = [] if job is None else link_tasks(job, listed.plan.partitions)
     return [*listed.maps, *links]
 

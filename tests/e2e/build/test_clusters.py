@@ -213,17 +213,25 @@ def test_a_task_list_with_a_link_stage_gives_the_same_bytes_after_kills(
     assert not (out / ".build").exists()
 
 
-def test_damaged_link_files_are_written_again(
-    run: Run, corpus: Path, clusters: Path, whole: dict[str, str], tmp_path: Path
+def test_damaged_files_of_the_link_stage_are_written_again(
+    run: Run, run_process: Run, corpus: Path, clusters: Path, whole: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     done = run("plan-tasks", corpus, "--out", out, *OPTIONS, "--clusters", clusters, **SIZES)
     assert done.returncode == 0, done.stderr
-    for stage, names in (("map", ()), ("link", ("prepared-000000", "link-000001")), ("reduce", ())):
-        done = run("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1)
+    stages = (
+        ("map", "*", ()),
+        ("link", "*", ("prepared-000000", "link-000001")),
+        ("reduce", 0, ("joined-*",)),
+        ("reduce", "*", ()),
+    )
+    for stage, index, damaged in stages:
+        which = ("--index", 0, "--array-size", 1) if index == "*" else ("--index", index)
+        # a process of its own, because a process reads the joined clusters only once
+        done = run_process("run-task", out, "--stage", stage, *which)
         assert done.returncode == 0, done.stderr
-        for name in names:
-            path = out / ".build" / f"{name}.arrow"
+        for name in damaged:
+            (path,) = (out / ".build").glob(f"{name}.arrow")
             content = bytearray(path.read_bytes())
             content[len(content) // 3] ^= 1
             path.write_bytes(content)
