@@ -197,7 +197,7 @@ class PreprocessOptions(DatasetOptions, _Places):
     columns, as MMseqs2 writes it), or `mmseqs:0.5` to cluster the kept records by MMseqs2 at an
     identity of 0.5."""
     metadata: Optional[str] = None  # noqa: UP045
-    """Table (Parquet, CSV or TSV) whose columns are added to records/, and can be used in --where.
+    """Table (Parquet, Arrow, CSV, TSV) whose columns are added to records/, for use in --where.
     A row belongs to the record with the same accession or id."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).

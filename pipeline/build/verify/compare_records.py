@@ -12,7 +12,7 @@
    keeps no other piece. With `--clusters`, records with equal first pieces are in one cluster.
 
 Tasks of several processes do steps 1 and 2. The work file takes 64 bytes for each record, and the
-last steps take about 10 more; `--dedup cropped` and `--clusters` add 24. Under `--long split`, the
+last steps take about 16 more; `--dedup cropped` and `--clusters` add 16. Under `--long split`, the
 work files hold the residues of long records, too. Work files are mapped into memory, so the
 operating system can write their pages to disk when memory is scarce.
 """

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.inputs.headers.header_kernel import MOST_BYTES, pack
+from pipeline.inputs.headers.header_kernel import MOST_BYTES, SPARE_BYTES, pack
 from pipeline.inputs.headers.unpack_kernel import unpack
 
 _TEXTS: Final = ("accession", "name", "organism", "gene", "description")
@@ -101,7 +101,7 @@ def pack_headers(
         value takes no bytes. packed_header.pxd describes the bytes.
     """
     texts = descriptions.size * (2 if keep_descriptions else 1)
-    packed = np.empty(order.size * MOST_BYTES + texts, dtype=np.uint8)
+    packed = np.empty(order.size * MOST_BYTES + texts + SPARE_BYTES, dtype=np.uint8)
     edges = np.empty(order.size + 1, dtype=np.int64)
     pack(ids, id_edges, descriptions, description_edges, order, keep_descriptions, packed, edges)
     return packed[: edges[-1]], edges
@@ -124,7 +124,7 @@ def unpack_headers(
     count = id_edges.size - 1
     in_ids, in_packed = int(id_edges[-1]), int(packed_edges[-1])
     most = (in_ids, in_ids + in_packed, in_packed, in_packed, in_packed)
-    values = [np.empty(max(1, size), dtype=np.uint8) for size in most]
+    values = [np.empty(size + SPARE_BYTES, dtype=np.uint8) for size in most]
     edges = np.empty((len(_TEXTS), count + 1), dtype=np.int32)
     taxid, cluster_size = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
     pe, database = np.empty(count, dtype=np.int8), np.empty(count, dtype=np.int8)

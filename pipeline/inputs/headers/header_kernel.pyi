@@ -5,8 +5,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_BYTES: Final = 81
+MOST_BYTES: Final = 58
 """Maximum bytes of a packed header without its texts."""
+SPARE_BYTES: Final = 64
+"""Bytes that the kernels may write after the last byte of their output."""
 
 def pack(
     ids: NDArray[np.uint8],
@@ -28,6 +30,7 @@ def pack(
         order: int64[M], indices of the headers to pack.
         keep_description: whether to pack the whole description, too.
         packed: uint8[…], output. It needs MOST_BYTES for each header, the bytes of the
-            descriptions, and once more the bytes of the descriptions if they are kept.
+            descriptions, and once more the bytes of the descriptions if they are kept, and
+            SPARE_BYTES at the end.
         packed_edges: int64[M + 1], output, edges of the packed headers.
     """

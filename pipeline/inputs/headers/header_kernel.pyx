@@ -16,6 +16,7 @@ family of a header:
 | plain   | any other                    | not read                                             |
 """
 
+from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from pipeline.inputs.headers.header_id cimport (
@@ -23,7 +24,8 @@ from pipeline.inputs.headers.header_id cimport (
     UNIREF_FAMILY, UNKNOWN, Header, read_id,
 )
 from pipeline.inputs.headers.header_text cimport (
-    ends_with, equals, index_of, is_blank, is_letter, number, text_t, trimmed,
+    CHUNK, WINDOW, ends_with, equals, index_of, is_blank, is_letter, lowest_bit, matches, number,
+    text_t, trimmed,
 )
 from pipeline.inputs.headers.packed_header cimport MOST_BYTES as _MOST_BYTES, put_header
 
@@ -32,6 +34,7 @@ from schemas.records import DATABASES
 assert len(DATABASES) == PRF + 1 < 16  # packed in four bits, plus 1
 
 MOST_BYTES = _MOST_BYTES
+SPARE_BYTES = CHUNK
 
 cdef enum:
     _AHEAD = 8  # number of headers between the one that is parsed and the one that is prefetched
@@ -69,36 +72,43 @@ cdef void read_value(
         h.end[which] = d + stop
 
 
-cdef Py_ssize_t read_keys(text_t d, Py_ssize_t begin, Py_ssize_t end, Header* h) noexcept nogil:
+cdef inline void read_trimmed(
+    text_t d, Py_ssize_t key, Py_ssize_t sign, Py_ssize_t stop, Header* h
+) noexcept nogil:
+    """Store the value of the key d[key:sign], which ends before d[stop], without blanks around."""
+    cdef Py_ssize_t at = sign + 1
+    stop = trimmed(d, at, stop)
+    while at < stop and is_blank(d[at]):
+        at += 1
+    read_value(d, key, sign, at, stop, h)
+
+
+cdef Py_ssize_t read_keys(
+    text_t d, Py_ssize_t begin, Py_ssize_t end, text_t limit, Header* h
+) noexcept nogil:
     """Read all keys of the description d[begin:end]; return the first key's index, or `end`."""
-    cdef Py_ssize_t first = end, key = -1, sign = -1, i = begin, next_key, at, stop
-    while True:
-        next_key = end
-        while i < end:  # find the next `=` that ends a key
-            i = index_of(d, i, end, c'=')
-            if i == end:
-                break
-            next_key = i
-            while next_key > begin and is_letter(d[next_key - 1]):
-                next_key -= 1
-            if next_key < i and (next_key == begin or d[next_key - 1] == c' '):
-                break
-            next_key = end
-            i += 1
-        if key >= 0:
-            at = sign + 1
-            stop = next_key
-            stop = trimmed(d, at, stop)
-            while at < stop and is_blank(d[at]):
-                at += 1
-            read_value(d, key, sign, at, stop, h)
-        else:
-            first = next_key
-        if i >= end:
-            return first
-        key = next_key
-        sign = i
-        i += 1
+    cdef Py_ssize_t first = end, key = -1, sign = -1, window = begin, i, letter
+    cdef uint64_t signs
+    while window < end:
+        signs = matches(d, window, end, limit, c'=')
+        while signs:
+            i = window + lowest_bit(signs)
+            signs &= signs - 1
+            letter = i
+            while letter > begin and is_letter(d[letter - 1]):
+                letter -= 1
+            if letter == i or (letter > begin and d[letter - 1] != c' '):
+                continue  # this `=` ends no key
+            if key >= 0:
+                read_trimmed(d, key, sign, letter, h)
+            else:
+                first = letter
+            key = letter
+            sign = i
+        window += WINDOW
+    if key >= 0:
+        read_trimmed(d, key, sign, end, h)
+    return first
 
 
 cdef void read_title(text_t d, Py_ssize_t begin, Py_ssize_t end, Header* h) noexcept nogil:
@@ -125,9 +135,10 @@ cdef void read_title(text_t d, Py_ssize_t begin, Py_ssize_t end, Header* h) noex
 
 
 cdef void read_header(
-    text_t t, Py_ssize_t a, Py_ssize_t b, text_t d, Py_ssize_t begin, Py_ssize_t end, Header* h
+    text_t t, Py_ssize_t a, Py_ssize_t b,
+    text_t d, Py_ssize_t begin, Py_ssize_t end, text_t limit, Header* h
 ) noexcept nogil:
-    """Read the id t[a:b] and the description d[begin:end]."""
+    """Read the id t[a:b] and the description d[begin:end]. `limit` ends the descriptions."""
     cdef Py_ssize_t stop
     memset(h, 0, sizeof(Header))
     h.database = h.pe = -1
@@ -137,7 +148,7 @@ cdef void read_header(
         return
     stop = end
     if h.family != NCBI_FAMILY:
-        stop = read_keys(d, begin, end, h)
+        stop = read_keys(d, begin, end, limit, h)
     if h.family == NCBI_FAMILY or (h.family == UNIPROT_FAMILY and stop == end):
         read_title(d, begin, end, h)
     elif h.family != MGNIFY_FAMILY:
@@ -171,6 +182,7 @@ def pack(
     cdef Py_ssize_t count = order.shape[0], i, r, ahead
     cdef text_t t = &ids[0] if ids.shape[0] else NULL
     cdef text_t d = &descriptions[0] if descriptions.shape[0] else NULL
+    cdef text_t limit = d + descriptions.shape[0]
     cdef unsigned char* out = &packed[0] if count else NULL
     cdef unsigned char* begin = out
     cdef Header h
@@ -184,11 +196,11 @@ def pack(
                 prefetch(d + description_edges[ahead] + 64)
             r = order[i]
             read_header(
-                t, id_edges[r], id_edges[r + 1], d, description_edges[r],
-                description_edges[r + 1], &h
+                t, id_edges[r], id_edges[r + 1],
+                d, description_edges[r], description_edges[r + 1], limit, &h
             )
             if keep_description:
                 h.description = d + description_edges[r]
                 h.description_size = description_edges[r + 1] - description_edges[r]
-            out = put_header(out, t + id_edges[r], t + id_edges[r + 1], &h)
+            out = put_header(out, t + id_edges[r], t + id_edges[r + 1], &h, limit)
             packed_edges[i + 1] = out - begin

@@ -1,13 +1,33 @@
 # cython: language_level=3
 """Inline functions on bytes of text, for the kernels of headers."""
 
-from libc.string cimport memchr, memcmp
+from libc.stdint cimport uint64_t
+from libc.string cimport memchr, memcmp, memcpy
 
 ctypedef const unsigned char* text_t
 
+cdef enum:
+    WINDOW = 64  # bytes that `matches` compares at once
+    CHUNK = 64  # bytes that `put_text` copies at once
+
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define thdpack_lowest_bit(bits) ((int)__builtin_ctzll(bits))
+    #else
+    static int thdpack_lowest_bit(unsigned long long bits) {
+        int index = 0;
+        while (!(bits >> index & 1)) index++;
+        return index;
+    }
+    #endif
+    """
+    int lowest_bit "thdpack_lowest_bit"(uint64_t bits) noexcept nogil
+
 
 cdef inline bint is_letter(unsigned char c) noexcept nogil:
-    return c'A' <= c <= c'Z' or c'a' <= c <= c'z'
+    return <unsigned char>((c | 32) - c'a') < 26
 
 
 cdef inline bint is_upper(unsigned char c) noexcept nogil:
@@ -81,3 +101,52 @@ cdef inline Py_ssize_t trimmed(text_t t, Py_ssize_t begin, Py_ssize_t stop) noex
     while stop > begin and is_blank(t[stop - 1]):
         stop -= 1
     return stop
+
+
+cdef inline uint64_t matches_in_word(text_t t, uint64_t pattern) noexcept nogil:
+    """Return eight bits: bit i is set if t[i] equals the byte that `pattern` repeats eight times."""
+    cdef uint64_t low = 0x7F7F7F7F7F7F7F7FULL, word
+    memcpy(&word, t, 8)
+    word ^= pattern  # equal bytes become zero
+    word = ~(((word & low) + low) | word | low)  # 128 for each byte that is zero, else 0
+    return (word >> 7) * 0x0102040810204080ULL >> 56
+
+
+cdef inline uint64_t matches(
+    text_t t, Py_ssize_t begin, Py_ssize_t end, text_t limit, unsigned char c
+) noexcept nogil:
+    """Return 64 bits: bit i is set if begin + i < end and t[begin + i] is `c`.
+
+    Args:
+        limit: end of the buffer that holds the text.
+    """
+    cdef uint64_t pattern = c * 0x0101010101010101ULL, found = 0
+    cdef unsigned char copy[WINDOW]
+    cdef text_t at = t + begin
+    cdef int i
+    if limit - at < WINDOW:
+        memcpy(copy, at, end - begin if end - begin < WINDOW else WINDOW)
+        at = copy
+    for i in range(0, WINDOW, 8):
+        found |= matches_in_word(at + i, pattern) << i
+    if end - begin < WINDOW:
+        found &= (<uint64_t>1 << (end - begin)) - 1
+    return found
+
+
+cdef inline unsigned char* put_text(
+    unsigned char* out, text_t begin, Py_ssize_t size, text_t limit
+) noexcept nogil:
+    """Copy a text to `out`, and up to CHUNK further bytes; return the address after the text.
+
+    Copies of a fixed size take less time, because they need no branches that depend on the size.
+
+    Args:
+        limit: end of the buffer that holds the text.
+    """
+    if size > 0:
+        if size <= CHUNK and limit - begin >= CHUNK:
+            memcpy(out, begin, CHUNK)
+        else:
+            memcpy(out, begin, size)
+    return out + size

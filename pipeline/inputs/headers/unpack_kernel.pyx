@@ -1,49 +1,44 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Unpack packed headers (see packed_header.pxd) into columns."""
 
-from libc.string cimport memcpy
-
 from pipeline.inputs.headers.header_id cimport ACCESSION, GENE, NAME, ORGANISM, PRF, UNKNOWN
-from pipeline.inputs.headers.header_text cimport text_t
-from pipeline.inputs.headers.packed_header cimport Reader, bounded, take_number, take_optional
+from pipeline.inputs.headers.header_text cimport put_text, text_t
+from pipeline.inputs.headers.packed_header cimport Stated, take_stated
+
+from libc.stdint cimport uint64_t
 
 cdef enum:
     _DESCRIPTION = GENE + 1
     _TEXTS
+    _MOST_NUMBER = 1 << 31
 
 
 cdef struct Column:
-    unsigned char* values
-    int size
+    unsigned char* begin
+    unsigned char* end
 
 
-cdef inline void append(Column* column, text_t begin, size_t size) noexcept nogil:
-    if size > 0:
-        memcpy(column.values + column.size, begin, size)
-        column.size += <int>size
+cdef inline void append(Column* column, text_t begin, size_t size, text_t limit) noexcept nogil:
+    column.end = put_text(column.end, begin, size, limit)
 
 
-cdef inline void take_text(Column* column, Reader* r, size_t size) noexcept nogil:
-    """Append the next `size` bytes to a column."""
-    size = bounded(r, size, r.end - r.at)
-    append(column, r.at, size)
-    r.at += size
-
-
-cdef void take_texts(Column* columns, Reader* r, text_t id, size_t id_size) noexcept nogil:
-    """Append accession, name, organism and gene to their columns."""
-    cdef size_t accession = bounded(r, take_number(r), id_size), in_id, name, organism, gene
-    append(&columns[ACCESSION], id + accession, bounded(r, take_number(r), id_size - accession))
-    in_id = bounded(r, take_number(r), id_size)
-    name = take_number(r)
-    organism = take_number(r)
-    gene = take_number(r)
-    if in_id > 0:
-        append(&columns[NAME], id + in_id - 1, bounded(r, name, id_size - in_id + 1))
+cdef inline bint fits(
+    Stated* v, uint64_t id_size, uint64_t texts_size
+) noexcept nogil:
+    """Return whether all texts lie in the id or in the bytes of the packed header."""
+    cdef uint64_t left = texts_size
+    if v.sizes[0] > id_size or v.sizes[1] > id_size - v.sizes[0]:
+        return False
+    if v.sizes[2] > 0:
+        if v.sizes[2] > id_size + 1 or v.sizes[3] > id_size + 1 - v.sizes[2]:
+            return False
     else:
-        take_text(&columns[NAME], r, name)
-    take_text(&columns[ORGANISM], r, organism)
-    take_text(&columns[GENE], r, gene)
+        if v.sizes[3] > left:
+            return False
+        left -= v.sizes[3]
+    if v.sizes[4] > left:
+        return False
+    return v.sizes[5] <= left - v.sizes[4]
 
 
 def unpack(
@@ -62,34 +57,53 @@ def unpack(
     cdef Py_ssize_t count = id_edges.shape[0] - 1, i, k
     cdef text_t t = &ids[0] if ids.shape[0] else NULL
     cdef text_t p = &packed[0] if packed.shape[0] else NULL
+    cdef text_t t_limit = t + ids.shape[0], p_limit = p + packed.shape[0], at, end, id
     cdef unsigned char[::1] column
     cdef Column columns[_TEXTS]
     cdef unsigned char first
-    cdef Reader r
+    cdef bint whole = True
+    cdef Stated v
     for k in range(_TEXTS):
         column = values[k]
-        columns[k] = Column(&column[0], 0)
-    r.whole = True
+        columns[k] = Column(&column[0], &column[0])
     with nogil:
         for k in range(_TEXTS):
             edges[k, 0] = 0
         for i in range(count):
-            r.at = p + packed_edges[i]
-            r.end = p + packed_edges[i + 1]
+            at = p + packed_edges[i]
+            end = p + packed_edges[i + 1]
+            id = t + id_edges[i]
             first = 0
-            if r.at < r.end:
-                first = r.at[0]
-                r.at += 1
+            if at < end:
+                first = at[0]
+                at += 1
             taxid[i] = cluster_size[i] = pe[i] = UNKNOWN
             fragment[i] = first >> 4 & 1
             if first >> 5:
                 pe[i] = first >> 5
-            database[i] = <signed char>bounded(&r, first & 15, PRF + 1) - 1
-            if database[i] != UNKNOWN:
-                taxid[i] = take_optional(&r)
-                cluster_size[i] = take_optional(&r)
-                take_texts(columns, &r, t + id_edges[i], id_edges[i + 1] - id_edges[i])
-            take_text(&columns[_DESCRIPTION], &r, r.end - r.at)
+            database[i] = <signed char>(first & 15) - 1
+            if first & 15:
+                at = take_stated(at, end, &v)
+                if (
+                    at == NULL or database[i] > PRF
+                    or v.taxid > _MOST_NUMBER or v.cluster_size > _MOST_NUMBER
+                    or not fits(&v, id_edges[i + 1] - id_edges[i], end - at)
+                ):
+                    whole = False
+                    break
+                taxid[i] = <int>(v.taxid - 1)
+                cluster_size[i] = <int>(v.cluster_size - 1)
+                append(&columns[ACCESSION], id + v.sizes[0], v.sizes[1], t_limit)
+                if v.sizes[2] > 0:
+                    append(&columns[NAME], id + v.sizes[2] - 1, v.sizes[3], t_limit)
+                else:
+                    append(&columns[NAME], at, v.sizes[3], p_limit)
+                    at += v.sizes[3]
+                append(&columns[ORGANISM], at, v.sizes[4], p_limit)
+                at += v.sizes[4]
+                append(&columns[GENE], at, v.sizes[5], p_limit)
+                at += v.sizes[5]
+            append(&columns[_DESCRIPTION], at, end - at, p_limit)
             for k in range(_TEXTS):
-                edges[k, i + 1] = columns[k].size
-    return bool(r.whole)
+                edges[k, i + 1] = <int>(columns[k].end - columns[k].begin)
+    return bool(whole)
