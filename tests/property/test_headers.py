@@ -21,12 +21,13 @@ IDS = [
     *["sp", "tr", "gi", "ref", "gb", "pir", "pdb", "|", "|", "|", "P69905", "HBA_HUMAN", "12"],
     *["UniRef50_", "UniRef90_", "UniRef100_", "UniRef10_", "UPI", "0123456789", "ABCDEF0123"],
     *["MGYP", "000851679260", "NP_", "XP_", "000509", ".1", ".", "AAA", "AAAA", "12345", "é", "_"],
+    *["A" * 60, "7" * 255],  # the kernels have other code for long texts
 ]
 WORDS = [
     *[" OS=", " OX=", " GN=", " PE=", " SV=", " n=", " Tax=", " TaxID=", " RepID=", " PL=", "OS="],
     *["=", " =", " ", "  ", "\t", "x", "Homo sapiens", "9606", "1", "5", "6", "99999999999", "["],
     *["2147483647", "2147483648", "00", "10", "(Fragment)", "(Fragments)", ", partial", " [", "]"],
-    *["\1", "\xff", "é"],
+    *["\1", "\xff", "é", "x" * 50, "y" * 64, "z " * 127, "w" * 255],
 ]
 # the parser trims blanks around descriptions, and ids have no blanks
 HEADERS = st.tuples(
@@ -64,7 +65,7 @@ def test_a_packed_header_cut_at_any_byte_is_refused(header: bytes) -> None:
             unpack_headers(*ids, packed[:size], np.array([0, size]))
 
 
-@given(st.binary(max_size=12), st.lists(st.binary(max_size=24), min_size=1, max_size=5))
+@given(st.binary(max_size=12), st.lists(st.binary(max_size=90), min_size=1, max_size=5))
 def test_malformed_packed_headers_are_refused_or_yield_parts_of_their_bytes(
     identifier: bytes, packed: list[bytes]
 ) -> None:

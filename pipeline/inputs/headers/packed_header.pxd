@@ -32,6 +32,12 @@ cdef enum:
     MOST_BYTES = 58  # of a packed header, without its texts
 
 
+cdef extern from *:
+    """
+    #define THDPACK_MOST_NUMBER 0x80000000u
+    """
+    const uint32_t MOST_NUMBER "THDPACK_MOST_NUMBER"  # largest taxid or cluster size, plus 1
+
 cdef struct Stated:
     # values of a packed header other than texts
     uint32_t taxid  # plus 1; 0 if not stated

@@ -1,16 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Unpack packed headers (see packed_header.pxd) into columns."""
 
+from libc.stdint cimport uint64_t
+
 from pipeline.inputs.headers.header_id cimport ACCESSION, GENE, NAME, ORGANISM, PRF, UNKNOWN
 from pipeline.inputs.headers.header_text cimport put_text, text_t
-from pipeline.inputs.headers.packed_header cimport Stated, take_stated
-
-from libc.stdint cimport uint64_t
+from pipeline.inputs.headers.packed_header cimport MOST_NUMBER, Stated, take_stated
 
 cdef enum:
     _DESCRIPTION = GENE + 1
     _TEXTS
-    _MOST_NUMBER = 1 << 31
 
 
 cdef struct Column:
@@ -22,11 +21,8 @@ cdef inline void append(Column* column, text_t begin, size_t size, text_t limit)
     column.end = put_text(column.end, begin, size, limit)
 
 
-cdef inline bint fits(
-    Stated* v, uint64_t id_size, uint64_t texts_size
-) noexcept nogil:
-    """Return whether all texts lie in the id or in the bytes of the packed header."""
-    cdef uint64_t left = texts_size
+cdef inline bint fits(Stated* v, uint64_t id_size, uint64_t left) noexcept nogil:
+    """Return whether the texts are within the id and the `left` last bytes of the packed header."""
     if v.sizes[0] > id_size or v.sizes[1] > id_size - v.sizes[0]:
         return False
     if v.sizes[2] > 0:
@@ -86,7 +82,7 @@ def unpack(
                 at = take_stated(at, end, &v)
                 if (
                     at == NULL or database[i] > PRF
-                    or v.taxid > _MOST_NUMBER or v.cluster_size > _MOST_NUMBER
+                    or v.taxid > MOST_NUMBER or v.cluster_size > MOST_NUMBER
                     or not fits(&v, id_edges[i + 1] - id_edges[i], end - at)
                 ):
                     whole = False
