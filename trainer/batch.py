@@ -1,8 +1,8 @@
 """Choose the batch (number of buckets in a step, over all ranks) and the number of steps.
 
 The preset's batch suits large corpora and GPUs. On a small dataset, a step with this batch could be
-several epochs. On a CPU, the step would take an hour. In these two cases the default batch is
-smaller. A batch that the user chooses is not reduced. A resumed run keeps its batch.
+several epochs. On a CPU, the step would take half an hour or more. In these two cases the default
+batch is smaller. A batch that the user chooses is not reduced. A resumed run keeps its batch.
 
 The preset's number of steps also suits large corpora. The default number is smaller if the preset's
 steps would be more than 100 epochs (with --init-from, more than FEW_EPOCHS). See
@@ -39,7 +39,7 @@ class Batch:
     """Batch of a run.
 
     data: data options, with `buckets_per_step` set.
-    note: reason why the batch differs from the preset's; "" if it does not differ.
+    note: message if the preset's batch was reduced or --tokens-per-step was rounded; "" otherwise.
     """
 
     data: DataOptions
@@ -51,7 +51,7 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     smaller batch if the preset's is too large (see `pipeline.planning.choices.buckets_of_step`).
 
     Raises:
-        ValueError: --buckets-per-step does not divide evenly among the ranks.
+        ValueError: --buckets-per-step does not divide evenly among ranks and micro-batches.
     """
     merged = 1 if data.buckets_per_micro_batch == AUTO else data.buckets_per_micro_batch
     unit = topology.data_ranks * merged
@@ -125,10 +125,12 @@ def _rounded(data: DataOptions, buckets: int, capacity: int) -> str:
 
 
 def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
-    """Check that the buckets of a step divide among the ranks.
+    """Check that each rank gets the same number of whole micro-batches in a step.
 
+    Args:
+        merged: number of buckets in a micro-batch.
     Raises:
-        ValueError: the buckets do not divide evenly.
+        ValueError: the buckets of a step do not divide evenly.
     """
     if data.buckets_per_step % (topology.data_ranks * merged):
         shared = topology.slices.ranks
@@ -144,11 +146,11 @@ def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
 
 
 def _ranks_that_work(micro_batches: float, topology: Topology) -> str:
-    """Return advice such as "use 1, 2 or 4 ranks, or "; "" if no number of ranks works. The numbers
-    are the possible numbers of ranks that are closest to the present number.
+    """Return advice such as "use 1, 2 or 4 ranks, or "; "" if no number of ranks works. Of the
+    numbers that work, the advice gives those that are closest to the present number of ranks.
 
     Args:
-        micro_batches: number of micro-batches in a step, over all ranks.
+        micro_batches: buckets of a step, over all ranks, divided by the buckets of a micro-batch.
     """
     if not micro_batches.is_integer():
         return ""

@@ -92,7 +92,7 @@ def fitted(
         Reason why the step is not captured in a CUDA graph, if --cuda-graph is auto and there is a
             GPU; "" otherwise.
     Raises:
-        ValueError: options contradict each other.
+        ValueError: options contradict each other, or --cuda-graph on is impossible.
     """
     available = min(all_gather(topology, available_memory(topology.device)))
     compute, asked = options.compute, options.data.buckets_per_micro_batch
@@ -174,7 +174,9 @@ def _why_not_captured(
 
 
 def _is_measured(compute: ComputeOptions, topology: Topology) -> bool:
-    """Return True if the estimates are based on runs with this device, backend and precision."""
+    """Return True if the estimates of memory and time are based on measured runs with this kind of
+    device, backend and precision.
+    """
     return (
         topology.device.type == "cuda" and compute.backend == "te" and compute.precision != "fp32"
     )

@@ -1,4 +1,4 @@
-"""Open readers of one dataset or of a mixture, and check that the run can train on them."""
+"""Open the readers of a run, and check that the run can train on its dataset or datasets."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Readers:
     """Readers of a run.
 
     train: endless reader of this rank's training buckets.
-    valid: buckets of the split of validations, of all datasets; empty if no dataset has a valid
-        split.
-    manifest: manifest of the dataset. For a mixture, see `mixed`.
+    valid: buckets of the split that validations read (--valid-split), from all datasets; may be
+        empty.
+    manifest: manifest of the dataset; for several datasets, the result of `mixed`.
     """
 
     train: ShardReader | Mixture
@@ -62,12 +62,12 @@ def open_readers(
     Returns:
         The readers.
         The options, with the size of the batch in buckets.
-        Reason why the batch differs from the preset's; "" if it does not differ.
+        `Batch.note`.
 
     Raises:
-        ValueError: the batch does not divide evenly among the ranks, the datasets of a mixture
-            differ in their buckets, the model cannot be trained on a dataset, or --valid-split is
-            test, but no dataset has a test split.
+        ValueError: the batch does not divide evenly among the ranks, the datasets of a mixture have
+            buckets of different sizes, the model cannot be trained on a dataset, --data or
+            --reweight is wrong, or --valid-split is test, but no dataset has a test split.
     """
     data = options.data
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
@@ -149,7 +149,7 @@ def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
 
 
 def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int, list[Fraction]]]:
-    """Return position (in buckets) and new weights of each change that --reweight makes.
+    """Return each change that --reweight makes: its position in buckets, and the new weights.
 
     Raises:
         ValueError: a text does not have the form STEP=WEIGHT,WEIGHT,…
@@ -169,10 +169,10 @@ def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int
 
 
 def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:
-    """Return a manifest whose train split describes the average bucket of a mixture.
+    """Return a manifest whose train split describes one epoch of a mixture.
 
-    The number of buckets in that split is the length of an epoch. After an epoch of the mixture,
-    one of the datasets repeats for the first time.
+    The epoch ends when one of the datasets is about to repeat for the first time. Sequences, tokens
+    and costs of the split are expected values.
 
     Raises:
         ValueError: the buckets of the datasets differ in size.

@@ -81,8 +81,8 @@ class TrainingRun:
         self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
         if self.topology.is_main:
-            # This file is for people. A resumed run reads its options from the checkpoint. If no
-            # step is left, the file keeps the options that the model was trained with.
+            # options.json is for people: a resumed run reads the checkpoint instead. If no step is
+            # left, the file keeps the options that the model was trained with.
             finished = start.before if start.is_finished else None
             trained = finished.options if finished else self.options
             write(self.out / "options.json", trained.to_json())
@@ -117,7 +117,7 @@ class TrainingRun:
         )
 
     def _build_step(self) -> None:
-        """Build the feed, the step, and the masks of training and validation."""
+        """Build the feed, the step, and the maskers of training and validation."""
         data, compute, topology = self.options.data, self.options.compute, self.topology
         masker = partial(Masker, ESM2, device=topology.device, slices=topology.slices)
         self.valid_masker = masker(
@@ -156,7 +156,7 @@ class TrainingRun:
 
     @property
     def tokens_per_micro_batch(self) -> float:
-        """Average number of tokens in a micro-batch, over all ranks."""
+        """Average number of tokens in the micro-batches that all ranks compute at the same time."""
         train = self.manifest.splits["train"]
         buckets = self.options.data.buckets_per_micro_batch * self.topology.data_ranks
         return train.tokens / train.buckets * buckets

@@ -45,10 +45,10 @@ class StartingPoint:
     initial: initial parameters by name, from --init-from. All others are drawn at random.
     changes: training options that a resume has changed, in words.
     notes: messages about the shape of the model of --init-from, the number of steps, and a batch or
-        warm-up that differs from the preset's.
-    memory: estimated and available memory of each GPU, in words.
-    not_captured: reason why the step is not captured in a CUDA graph, if --cuda-graph is auto; ""
-        if it is captured, or if the user turned graphs off.
+        warm-up that the trainer has changed.
+    memory: estimated and available memory of each GPU, in words; "" if there is no estimate.
+    not_captured: reason why `--cuda-graph auto` does not capture the step in a CUDA graph; "" if
+        the step is captured, if --cuda-graph is not auto, and on a CPU.
     lock: lock of the run's folder.
     """
 
@@ -169,8 +169,8 @@ def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
 
     Raises:
         ValueError: there is a checkpoint, but --resume is never, or the file `latest` is missing.
-        CheckpointError: the checkpoint is damaged. The message names an undamaged checkpoint, and
-            says how to resume from it.
+        CheckpointError: the checkpoint is damaged. The message names the newest undamaged
+            checkpoint, if there is one, and says how to resume from it.
     """
     out = Path(options.output.out)
     folder = out / CHECKPOINTS

@@ -26,8 +26,8 @@ from trainer.model.esm2 import Esm2
 from trainer.optimizer import Optimizer
 
 WARM_UP: Final = 3
-"""Number of ordinary calls before a capture. These calls compile and choose kernels, and create
-optimizer state."""
+"""Number of ordinary calls before a capture. These calls compile and choose kernels, and allocate
+tensors that later calls use again, such as FP8 scales."""
 
 Result = TypeVar("Result")
 
@@ -49,7 +49,10 @@ def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches:
     if topology.slices.ranks > 1:
         return "the host launches the exchange of heads between ranks that share a bucket"
     if options.backend != "te":
-        return "backend torch waits for the GPU in its attention"
+        return (
+            "the attention of backend torch waits for the GPU in fp32, and its capture in bf16 was "
+            "never tested"
+        )
     if options.recompute != "none":
         return "recomputation keeps the state of random number generators on the host"
     if options.quantized_init:
@@ -172,7 +175,8 @@ class Step:
         gradients = self._optimizer.gradients
         gradients.reduce()
         square = gradients.square().double().reshape(1)
-        # A step has no other all-reduces, except for gradients and for delayed scaling.
+        # This one all-reduce serves loss, counts and norm. Other all-reduces of a step on the
+        # device are only for gradients and for delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(

@@ -95,8 +95,8 @@ class Checkpoints:
         training may change the tensors.
 
         Args:
-            state: state of the run, the same on all ranks. The checkpoint `state.best` is kept in
-                addition to the last checkpoints.
+            state: state of the run, the same on all ranks. The checkpoint that `state.best` names
+                is kept in addition to the last checkpoints.
         """
         self.wait()
         name = self.name(state.step)
@@ -240,8 +240,8 @@ def _remove(checkpoint: Path) -> None:
 
 
 def _check_shared(folder: Path, topology: Topology) -> None:
-    """Check that all ranks write into the same folder. If ranks wrote into several folders, none of
-    them would have all weights.
+    """Check that all ranks write into the same folder. If ranks wrote into several folders, no
+    folder would have all weights.
 
     Raises:
         CheckpointError: a rank does not see a file that rank 0 wrote. All ranks raise this.

@@ -54,13 +54,13 @@ name). Calls of these classes and functions have no side effects."""
 
 
 class HashedWriter(FileSystemWriter):
-    """Writes the file of one rank. Rank 0 also writes the metadata, the other files, and finally
-    hashes.json.
+    """Writes the tensors of one rank into a file. Rank 0 also writes the metadata, the files
+    without tensors (`others`), and finally hashes.json.
     """
 
     def __init__(self, folder: Path, others: Mapping[str, bytes]) -> None:
         """Args:
-        others: content of the files that hold no tensors, by name. Only rank 0 writes these files.
+        others: content of the files without tensors, by name. Only rank 0 writes these files.
         """
         super().__init__(folder, sync_files=True)
         self._folder, self._others = folder, others
@@ -82,8 +82,8 @@ class HashedWriter(FileSystemWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[Any]) -> None:
-        """Write the metadata, the other files and hashes.json. torch calls this on rank 0 when the
-        files of all ranks are on the disk.
+        """Write the metadata, the files without tensors and hashes.json. torch calls this on rank 0
+        when the files of all ranks are on the disk.
         """
         super().finish(metadata, results)
         written = self._files.hashes

@@ -68,7 +68,7 @@ def check_latest(folder: Path, latest: str, topology: Topology) -> None:
 
     Raises:
         CheckpointError: a file is damaged, or `latest` names no checkpoint. The message names the
-            newest complete checkpoint, and says how to resume from it.
+            newest complete checkpoint, if there is one, and says how to resume from it.
     """
     wrong = (
         damage(folder / latest, topology)

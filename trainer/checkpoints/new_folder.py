@@ -1,5 +1,5 @@
-"""The folder of a run that is new: check it before a dry run, and remove it if the run fails before
-it has written a file.
+"""The folder of a new run: check in a dry run that the folder can be created, and remove the folder
+if the run fails before it has written a file.
 """
 
 from __future__ import annotations

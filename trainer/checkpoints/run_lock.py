@@ -9,7 +9,7 @@ modification time every 10 seconds. A new run that finds a lock checks whether t
 | on another machine | its heartbeat continues |
 
 On another machine, a heartbeat older than STALE_SECONDS (by the storage's own clock) means that the
-holder is dead. After a younger heartbeat, the new run waits up to STALE_SECONDS for the next
+holder is dead. If the last heartbeat is younger, the new run waits up to STALE_SECONDS for the next
 heartbeat. A requeued job does not wait if the dead process was on the same machine.
 
 The lock needs a file system that can create files exclusively (O_EXCL). The lock also uses flock,

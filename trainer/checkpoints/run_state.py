@@ -22,8 +22,8 @@ _READABLE: Final = (1, STATE_VERSION)
 class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Best validation so far.
 
-    loss: loss of this validation; None before the first validation.
-    checkpoint: name of the checkpoint of the same step; "" before the first validation.
+    loss: loss of this validation; None before the first validation with a finite loss.
+    checkpoint: name of the checkpoint of the same step; "" if `loss` is None.
     """
 
     loss: float | None = None

@@ -73,10 +73,11 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
 
 
 def _show_presets(word: str) -> NoReturn:
-    """Print help, or an error message if `word` is not a preset.
+    """Print the list of presets if the first word is missing, -h or --help, and else an error
+    message.
 
     Raises:
-        SystemExit: 0 for help, else 2.
+        SystemExit: code 0 for -h and --help, else 2.
     """
     if word not in ("", "-h", "--help"):
         if word.startswith("-"):
@@ -91,8 +92,8 @@ def _show_presets(word: str) -> NoReturn:
 
 
 def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
-    """Refuse flags of other trainers, parts of allowed values (such as `--precision fp8`), and
-    options that are given twice. tyro would silently ignore the first of two equal options.
+    """Refuse flags of other trainers, incomplete values (such as `fp8` for --precision), and
+    options that are given twice. tyro would silently ignore the first of the two.
 
     Raises:
         SystemExit: there is such a flag, value or option (code 2).

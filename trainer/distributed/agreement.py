@@ -20,8 +20,8 @@ from trainer.config import TrainOptions, flag
 from trainer.distributed.topology import Topology
 
 _OF_A_NODE: Final = ("data", "cache_dir", "out")
-"""Options that are paths. Paths may differ between nodes, because only the content of the dataset's
-manifest and of the run's folder must be the same.
+"""Options whose paths may differ between nodes. Only the content of the dataset's manifest and of
+the run's folder must be the same.
 """
 _PACKAGES: Final = ("schemas", "pipeline", "trainer")
 

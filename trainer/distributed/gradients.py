@@ -55,7 +55,7 @@ class Gradients:
         """Sum over ranks, unless FSDP2 does so. Call this once in each step, before `own`."""
 
     def own(self) -> list[Tensor]:
-        """Return the gradients of the step that this rank's optimizer applies."""
+        """Return the part of the step's gradients that this rank's optimizer applies."""
         return self._sums or self._of_micro_batch()
 
     def square(self) -> Tensor:

@@ -50,7 +50,7 @@ class Watch:
 
     def __init__(self, store: Any, group: Any, rank: int, world_size: int) -> None:
         """Args:
-        store: key-value store of all ranks. If the job starts again, it needs a new store.
+        store: key-value store of all ranks. A restarted job must not see keys of its earlier start.
         group: gloo process group of all ranks, for the heartbeat only.
         """
         self._store, self._rank, self._world_size = store, rank, world_size
@@ -169,8 +169,8 @@ class Heartbeat:
         Return False if the previous heartbeat has failed.
 
         Args:
-            stop: True if this rank is ready to stop. If all ranks are ready, this heartbeat is the
-                last.
+            stop: True if this rank is ready to stop. The rank then starts heartbeats without a
+                pause. If all ranks are ready, this heartbeat is the last.
         """
         if self._work is not None:
             if not self._work.is_completed():

@@ -21,8 +21,8 @@ def say(rank: int, text: str) -> None:
     """Write one line to standard error. The line begins with "thdpack train, rank N:", or with
     "thdpack train:" for rank 0.
 
-    The line is written in one call. torchrun starts Python without buffering. Then `print` would
-    write the newline separately, and the lines of two ranks that share a pipe could be mixed.
+    The line is written in one call. `print` would write the newline separately, because torchrun
+    starts Python without buffering. The lines of two ranks that share a pipe could then be mixed.
     """
     global _last  # `leave_error_file` repeats this message
     _last = text

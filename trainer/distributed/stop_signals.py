@@ -73,9 +73,9 @@ class StopRequest:
     ) -> None:
         if self._vote is not None and kind is None:
             self._vote[0].wait()
-        if (
-            kind is None or self._topology.world_size == 1
-        ):  # Otherwise torchrun's SIGTERM would end this process before it has printed its error.
+        # After an error on one of several ranks, the handlers stay: otherwise torchrun's SIGTERM
+        # would end this process before it has printed its error.
+        if kind is None or self._topology.world_size == 1:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
         signal.set_wakeup_fd(self._descriptor)
@@ -98,8 +98,8 @@ class StopRequest:
                 self._again = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Record a signal. Python runs this in the main thread, so that KeyboardInterrupt ends the
-        call in which that thread waits.
+        """Record a signal. Python runs this in the main thread. A KeyboardInterrupt therefore also
+        ends a call in which that thread waits.
         """
         now = time.monotonic()
         if not self._handled:

@@ -153,7 +153,7 @@ class Topology:
         """
         sys.stdout.flush()
         sys.stderr.flush()
-        leave_error_file()  # torchrun also starts jobs of one process
+        leave_error_file()  # even for a single process, because torchrun may have started it
         if self.world_size > 1:
             os._exit(code)
         sys.exit(code)

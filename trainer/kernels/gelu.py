@@ -9,9 +9,9 @@ Transformer Engine fuses only the tanh approximation, but ESM-2 is trained with 
 | torch's kernels for exact GELU | 0.11 | 0.15, plus 0.08 for the bias gradient (by cuBLAS) |
 | memory traffic alone | 0.07 | 0.11 |
 
-Our kernels approximate the normal distribution to 7.5e-8. Source: formula 26.2.17 of Abramowitz &
-Stegun, 1964 (Hastings). A kernel with CUDA's erf takes a third longer than the memory
-traffic alone.
+Our kernels approximate the cumulative normal distribution Φ, with an error of at most 7.5e-8.
+Source: formula 26.2.17 of Abramowitz & Stegun, 1964 (Hastings). A kernel with CUDA's erf takes a
+third longer than the memory traffic alone.
 """
 
 from __future__ import annotations

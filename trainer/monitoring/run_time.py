@@ -10,8 +10,8 @@ import torch
 from schemas.text.phrases import about, plural
 
 _ENOUGH_SECONDS: Final = 10.0
-"""Seconds of training after which the time is estimated. A GPU is at most three rows behind the
-host (see `feed.py`). The time of three rows is short compared with this time."""
+"""Seconds of training after which the time is estimated. The clock runs on the host, and a GPU is
+at most three rows behind the host (see `feed.py`). Three rows take much less than 10 seconds."""
 _HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
 """If a run takes longer than an hour on a CPU, or a day on a GPU, a shorter run is proposed."""

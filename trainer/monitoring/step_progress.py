@@ -56,7 +56,8 @@ class StepProgress:
     ) -> None:
         """Args:
         micro_batches: number of micro-batches of this rank in a step.
-        tokens: average number of tokens in a micro-batch, over all ranks.
+        tokens: average number of tokens in the micro-batches that all ranks compute at the same
+            time.
         check: function to call before each micro-batch. The function may raise an error.
         """
         self._rows, self._shown, self._check = rows, shown, check

@@ -23,7 +23,8 @@ class _Off:
 def profiler(options: TrainOptions, topology: Topology) -> Iterator[Any]:
     """Yield an object whose method `step` must be called after each step.
 
-    With --profile, rank 0 writes a trace of the 11th to the 13th step to OUT/trace.json.
+    With --profile, rank 0 writes a trace of the 11th to the 13th step of this process to
+    OUT/trace.json. If training ends after 10 to 12 steps, the trace has fewer than three steps.
     """
     if not (options.output.profile and topology.is_main):
         yield _Off()
@@ -40,4 +41,8 @@ def profiler(options: TrainOptions, topology: Topology) -> Iterator[Any]:
     ) as trace:
         yield trace
     if not path.exists():
-        print(f"{path} was not written: the run had fewer than 13 steps", file=sys.stderr)
+        print(
+            f"{path} was not written: a trace begins with the 11th step after the start or resume, "
+            "and training ended earlier",
+            file=sys.stderr,
+        )
