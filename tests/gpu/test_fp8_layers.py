@@ -93,7 +93,7 @@ def test_fp8_weights_compute_like_weights_that_are_cast_in_each_pass(
         assert error(grads[name], expected_grads[name]) < 2e-2, name
 
 
-def test_fp8_weights_follow_their_masters() -> None:
+def test_fp8_weights_follow_their_master_weights() -> None:
     built, compute, masters = model(SHAPES["650m"], "te", "fp8-current", quantized_init=True)
     optimizer = Optimizer(built, OptimizerOptions(), masters)
     ids, sequences, labels = row(seed=15)
@@ -121,7 +121,7 @@ def test_fp8_weights_follow_their_masters() -> None:
             assert torch.equal(parameter, master.bfloat16()), name
 
 
-def test_fp8_weights_take_less_memory_in_a_step() -> None:
+def test_a_step_with_fp8_weights_needs_less_memory_than_with_bf16_weights() -> None:
     """A bf16 weight takes 2 bytes, and a step adds its FP8 copy. An FP8 weight and its
     transpose together take only 2 bytes.
     """

@@ -67,7 +67,7 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "lengths", [[1024] * 4, [1, 3, 64, 65, 127, 128, 1022, 200, 31, 33], [2048, 2, 700]]
 )
-def test_attention_matches_the_reference(heads: int, size: int, lengths: list[int]) -> None:
+def test_attention_matches_plain_torch_in_fp32(heads: int, size: int, lengths: list[int]) -> None:
     from trainer.kernels.attention import Attention, tiles
 
     tokens = sum(lengths)
@@ -105,7 +105,7 @@ def test_attention_matches_the_reference(heads: int, size: int, lengths: list[in
     ("heads", "size"), [(3, 16), (20, 24), (40, 64), (40, 128), (3, 6), (20, 26)]
 )
 @pytest.mark.parametrize("together", [True, False])
-def test_rotary_embedding_matches_the_reference(
+def test_rotary_embedding_matches_plain_torch_in_fp32(
     dtype: torch.dtype, heads: int, size: int, together: bool
 ) -> None:
     """Compare results and gradients.
@@ -139,7 +139,9 @@ def test_rotary_embedding_matches_the_reference(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [64, 320, 480, 1280, 5120])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_add_and_norm_matches_the_reference(dtype: torch.dtype, size: int, has_bias: bool) -> None:
+def test_add_and_norm_matches_plain_torch_in_fp32(
+    dtype: torch.dtype, size: int, has_bias: bool
+) -> None:
     from trainer.kernels.norm import AddNorm
 
     tokens = 1031
@@ -167,7 +169,9 @@ def test_add_and_norm_matches_the_reference(dtype: torch.dtype, size: int, has_b
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [256, 1280, 1920, 10240])
 @pytest.mark.parametrize("tanh", [False, True])
-def test_bias_and_gelu_matches_the_reference(dtype: torch.dtype, size: int, tanh: bool) -> None:
+def test_bias_and_gelu_matches_plain_torch_in_fp32(
+    dtype: torch.dtype, size: int, tanh: bool
+) -> None:
     from trainer.kernels.gelu import BiasGelu
 
     values, grad = (

@@ -30,7 +30,7 @@ change a loss by 1e-2.
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_all_values_of_shard_give_the_same_losses_captured_or_eager(
+def test_all_values_of_shard_give_the_same_losses_with_and_without_cuda_graphs(
     dataset: Path, tmp_path: Path, numbers: str
 ) -> None:
     runs = {

@@ -16,7 +16,7 @@ from trainer.run import TrainingRun
 from trainer.train import train_step
 
 
-def test_validation_changes_no_scale_and_no_history(dataset: Path, tmp_path: Path) -> None:
+def test_validation_changes_no_fp8_scale_and_no_amax_history(dataset: Path, tmp_path: Path) -> None:
     with process_group() as topology, ExitStack() as stack:
         run = TrainingRun(
             parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30)), topology, stack

@@ -21,7 +21,7 @@ from trainer.optimizer import Optimizer
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("gelu", ["erf", "tanh"])
-def test_te_in_fp32_equals_torch(shape: str, gelu: str) -> None:
+def test_backend_te_in_fp32_matches_backend_torch(shape: str, gelu: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     options = replace(SHAPES[shape], gelu=gelu)
     inputs = row(seed=7)
@@ -89,7 +89,7 @@ def test_te_in_fp8_differs_from_fp32_by_less_than_a_quarter(numbers: str) -> Non
 
 
 @pytest.mark.parametrize("backend", ["te", "torch"])
-def test_padded_rows_equal_packed_ones(backend: str) -> None:
+def test_padded_rows_give_the_same_logits_as_packed_rows(backend: str) -> None:
     ids, sequences, _ = row(seed=10)
     built, compute, _ = model(SHAPES["8m"], backend, "bf16")
     cu = sequences.cu_seqlens[: len(LENGTHS) + 1].tolist()
@@ -161,7 +161,7 @@ def test_a_hugging_face_model_runs_on_a_gpu_that_is_not_the_current_one() -> Non
 
 
 @pytest.mark.parametrize("fp16_frequencies", [False, True])
-def test_te_equals_hugging_face(fp16_frequencies: bool) -> None:
+def test_backend_te_gives_the_logits_of_hugging_face(fp16_frequencies: bool) -> None:
     transformers = pytest.importorskip("transformers")
     from trainer.model.esm_tensors import from_esm
 
@@ -214,7 +214,7 @@ def test_masks_are_the_same_on_the_cpu_and_the_gpu() -> None:
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_recomputing_changes_nothing(recompute: str, numbers: str) -> None:
+def test_recomputation_gives_the_same_logits_and_gradients(recompute: str, numbers: str) -> None:
     ids, sequences, labels = row(seed=12)
     kept, compute, _ = model(SHAPES["8m"], "te", numbers)
     again, again_compute, _ = model(SHAPES["8m"], "te", numbers)

@@ -70,7 +70,7 @@ def test_a_run_resumes_where_it_stopped(
 
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed", "fp8-current"])
 @pytest.mark.parametrize(("micro_batches", "steps"), [(1, 200), (2, 20)])
-def test_a_captured_step_equals_an_eager_one(
+def test_steps_in_a_cuda_graph_give_the_losses_of_eager_steps(
     dataset: Path, tmp_path: Path, numbers: str, micro_batches: int, steps: int
 ) -> None:
     batch = ["--buckets-per-step", "2", "--buckets-per-micro-batch", str(2 // micro_batches)]
@@ -97,7 +97,7 @@ def test_a_captured_step_equals_an_eager_one(
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])
-def test_recomputation_updates_histories_once_per_micro_batch(
+def test_recomputation_updates_amax_histories_once_per_micro_batch(
     dataset: Path, tmp_path: Path, recompute: str
 ) -> None:
     found = []
@@ -121,7 +121,7 @@ def test_recomputation_updates_histories_once_per_micro_batch(
 
 
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current"])
-def test_a_run_with_fp8_weights_learns_like_one_without(
+def test_a_run_with_fp8_weights_learns_like_a_run_without_them(
     dataset: Path, tmp_path: Path, numbers: str
 ) -> None:
     run_8m(dataset, tmp_path / "cast", numbers, 30)

@@ -244,7 +244,7 @@ def test_a_bin_under_the_pointer_shows_its_counts(opened: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", PLOTS)
-def test_text_has_enough_contrast(opened: Any, kind: str, scheme: str) -> None:
+def test_the_contrast_of_all_text_is_at_least_4_5(opened: Any, kind: str, scheme: str) -> None:
     page = opened(kind, 1600, scheme)
     faint = page.evaluate(_FAINT)
     assert faint == []
@@ -287,7 +287,7 @@ def test_colour_schemes_follow_the_browser(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_printed_page_is_black_on_white_and_fits(opened: Any, scheme: str) -> None:
+def test_a_printed_page_has_white_cards_and_fits_its_width(opened: Any, scheme: str) -> None:
     page = opened("dataset", 700, scheme)
     page.emulate_media(media="print", color_scheme=scheme)
     assert (
@@ -303,7 +303,7 @@ def test_a_printed_page_is_black_on_white_and_fits(opened: Any, scheme: str) -> 
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
-def test_a_page_looks_the_same_without_scripts(opened: Any, pages: dict[str, Path]) -> None:
+def test_a_page_has_the_same_text_without_scripts(opened: Any, pages: dict[str, Path]) -> None:
     assert opened("dataset").inner_text("body") == opened("dataset", scripts=False).inner_text(
         "body"
     )

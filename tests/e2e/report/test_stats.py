@@ -55,7 +55,7 @@ def test_the_terminal_report_has_every_section(run: Run, dataset: Path) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 170
 
 
-def test_eighty_columns_show_every_number(
+def test_a_terminal_of_80_columns_shows_every_number_in_full(
     run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a narrow terminal, the ends of names are cut off, but not numbers or words."""
@@ -78,7 +78,7 @@ def test_eighty_columns_show_every_number(
         assert header in done.stdout
 
 
-def test_json_replaces_the_terminal_report_or_goes_to_a_file(
+def test_json_is_printed_instead_of_the_terminal_report_or_written_to_a_file(
     run: Run,
     run_process: Run,
     dataset: Path,
@@ -177,7 +177,9 @@ def test_a_remote_folder_without_a_manifest_is_refused(run: Run, tmp_path: Path)
     assert "no manifest.json" in done.stderr
 
 
-def test_stats_reads_every_format_that_preprocess_reads(run: Run, tmp_path: Path) -> None:
+def test_a_report_is_the_same_for_fasta_gzip_parquet_and_standard_input(
+    run: Run, tmp_path: Path
+) -> None:
     records = made_records(60)
     plain = fasta(records)
     (tmp_path / "a.fasta").write_bytes(plain)
@@ -212,7 +214,7 @@ def test_a_large_file_read_by_several_threads_gives_the_same_report(
     assert json.loads(cut.stdout) == json.loads(whole.stdout)
 
 
-def test_memory_hardly_grows_with_the_number_of_records(tmp_path: Path) -> None:
+def test_memory_grows_by_less_than_250_bytes_per_record(tmp_path: Path) -> None:
     """Compare the peak memory of a report of 400,000 rows with that of 100,000 rows."""
     rows = (100_000, 400_000)
     folders = [tmp_path / str(count) for count in rows]
@@ -246,7 +248,7 @@ for folder in sys.argv[1:]:
         gzip.compress(b">a\nMKV\n", mtime=0)[:-9],
     ],
 )
-def test_invalid_inputs_give_the_same_error_as_preprocess(
+def test_stats_and_preprocess_print_the_same_error_for_invalid_inputs(
     run: Run, tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / "a.fasta").write_bytes(content)
@@ -287,7 +289,7 @@ def test_names_from_files_cannot_send_terminal_escapes(run: Run, tmp_path: Path)
     assert "a\\x1b[31m\\u202e[red].fasta" in done.stdout
 
 
-def test_without_polars_or_jinja_the_message_names_the_extra(
+def test_without_polars_or_jinja2_the_error_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch, built: Path
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)

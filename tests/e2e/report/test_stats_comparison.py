@@ -47,7 +47,7 @@ def test_a_comparison_lists_changes_and_counts_common_sequences(
     )
 
 
-def test_a_dataset_is_compared_with_raw_sequences_and_with_itself(run: Run, built: Path) -> None:
+def test_a_dataset_can_be_compared_with_a_fasta_file_or_with_itself(run: Run, built: Path) -> None:
     mixed = stats(run, built, built.parent / "in" / "second.fasta")
     assert (mixed["a"]["kind"], mixed["b"]["kind"], mixed["overlap"]["only_b"]) == (
         "dataset",

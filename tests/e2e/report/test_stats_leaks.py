@@ -89,7 +89,7 @@ def test_a_dataset_has_no_leak_until_its_records_are_changed(run: Run, dataset: 
     assert "train and valid  sequences        2" in run("stats", dataset).stdout
 
 
-def test_a_cluster_in_two_splits_is_found(run: Run, tmp_path: Path) -> None:
+def test_a_cluster_in_two_splits_is_reported_as_a_leak(run: Run, tmp_path: Path) -> None:
     made = made_records(120, longest=80)
     (tmp_path / "in.fasta").write_bytes(fasta(made))
     table = "".join(f"made{i - i % 4}\tmade{i}\n" for i in range(len(made)))
@@ -153,7 +153,7 @@ def entries_in(entries: list[str], records: list[tuple[str, dict[str, Any]]]) ->
     }
 
 
-def test_counts_of_entries_of_other_files_match_plain_loops(run: Run, tmp_path: Path) -> None:
+def test_overlaps_with_other_files_equal_those_of_plain_loops(run: Run, tmp_path: Path) -> None:
     made = [record for record in made_records(200, longest=80) if "J1" not in record[1]]
     (tmp_path / "in.fasta").write_bytes(fasta(made))
     dataset = preprocess(
@@ -190,7 +190,9 @@ def test_counts_of_entries_of_other_files_match_plain_loops(run: Run, tmp_path: 
     assert run("stats", test, "--json").returncode == 0
 
 
-def test_a_remote_dataset_is_compared_with_a_file(run: Run, dataset: Path, tmp_path: Path) -> None:
+def test_a_remote_dataset_has_the_same_overlap_with_a_file_as_a_local_copy(
+    run: Run, dataset: Path, tmp_path: Path
+) -> None:
     (tmp_path / "test.fasta").write_bytes(fasta(made_records(30, longest=300)))
     here = stats(run, dataset, "--against", tmp_path / "test.fasta")["against"]
     with http_store(dataset) as url:
@@ -207,7 +209,7 @@ def test_a_remote_dataset_is_compared_with_a_file(run: Run, dataset: Path, tmp_p
         (["DATASET", "--against", "EMPTY"], 1, "empty.fasta:1: no residue"),
     ],
 )
-def test_an_invalid_against_option_is_an_error_that_names_the_mistake(
+def test_wrong_use_of_the_option_against_is_an_error_that_names_the_mistake(
     run: Run, built: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     places = {"DATASET": built, "FASTA": tmp_path / "a.fasta", "EMPTY": tmp_path / "empty.fasta"}

@@ -223,7 +223,7 @@ def test_every_number_of_the_sample_agrees_with_biopython(
     ],
     ids=["split", "left-out", "padded", "all-valid"],
 )
-def test_every_number_is_right_with_other_options_and_several_inputs(
+def test_every_number_agrees_with_biopython_for_several_inputs_and_various_options(
     run: Run, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     inputs = []

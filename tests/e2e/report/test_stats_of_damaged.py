@@ -107,7 +107,7 @@ def test_a_damaged_dataset_gives_one_error_line_and_no_partial_report(
     assert not (tmp_path / "csv").exists()
 
 
-def test_read_tokens_compares_the_tokens_of_the_shards_with_the_manifest(
+def test_the_option_read_tokens_finds_letter_counts_that_differ_from_the_shards(
     run: Run, dataset: Path, sample: Path, tmp_path: Path
 ) -> None:
     assert (
@@ -138,7 +138,7 @@ def test_read_tokens_compares_the_tokens_of_the_shards_with_the_manifest(
     assert f"the shards hold {residues['L']:,} tokens L" in done.stderr
 
 
-def test_read_tokens_finds_a_wrong_cost_in_the_manifest(run: Run, dataset: Path) -> None:
+def test_the_option_read_tokens_finds_a_wrong_cost_in_the_manifest(run: Run, dataset: Path) -> None:
     def change(manifest: Manifest) -> Manifest:
         return replace(
             manifest,

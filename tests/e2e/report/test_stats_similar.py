@@ -71,7 +71,7 @@ def test_mutated_copies_of_records_are_similar_and_random_sequences_are_not(
         assert len({target for _, target in pairs}) == found["similar"]["in_kept"]
 
 
-def test_a_search_without_mmseqs_or_of_a_remote_dataset_is_one_clear_error(
+def test_a_search_needs_a_local_dataset_a_named_file_and_mmseqs(
     run: Run, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with http_store(built) as url:

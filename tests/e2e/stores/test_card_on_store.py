@@ -9,7 +9,7 @@ from tests.helpers.processes.command_line import Run, preprocess
 from tests.helpers.stores.object_store import KEY, SECRET, ObjectStore, client, objects, put
 
 
-def test_a_card_on_a_store_has_the_bytes_of_a_card_on_a_disk(
+def test_a_card_has_the_same_bytes_on_a_store_as_on_a_disk(
     run: Run, store: ObjectStore, corpus: Path, tmp_path: Path
 ) -> None:
     local = preprocess(corpus, tmp_path / "out", "--capacity", "1024", "--max-seq-len", "512")

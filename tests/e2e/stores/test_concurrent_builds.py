@@ -144,7 +144,7 @@ def test_two_identical_concurrent_builds_produce_one_dataset(
     assert digests(OUT) == digest(near)
 
 
-def test_a_dataset_replaced_during_a_build_is_not_overwritten(
+def test_a_slow_build_does_not_overwrite_a_dataset_committed_meanwhile(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())

@@ -200,7 +200,9 @@ def test_an_endpoint_without_a_scheme_is_explained(
         ("SlowDown", None),
     ],
 )
-def test_error_responses_of_a_store_are_explained(code: str, said: str | None) -> None:
+def test_error_responses_about_credentials_or_a_missing_bucket_are_explained(
+    code: str, said: str | None
+) -> None:
     answer = OSError("answer")
     answer.__cause__ = cause = ValueError()
     cause.response = {"Error": {"Code": code}}  # type: ignore[attr-defined]
@@ -208,7 +210,7 @@ def test_error_responses_of_a_store_are_explained(code: str, said: str | None) -
     assert found == said or (said is not None and found is not None and found.startswith(said))
 
 
-def test_checksum_settings_apply_to_endpoints_other_than_aws_and_users_may_override_them(
+def test_only_endpoints_other_than_aws_get_our_checksum_settings_and_users_may_override_them(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def settings() -> tuple[object, ...]:

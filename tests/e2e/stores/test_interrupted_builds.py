@@ -46,7 +46,7 @@ def test_a_killed_build_with_a_scratch_folder_resumes_and_gives_the_same_bytes(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_build_killed_repeatedly_gives_the_same_bytes_and_writes_the_manifest_last(
+def test_a_killed_and_resumed_build_gives_the_same_bytes_and_writes_the_manifest_last(
     proxied: Faults, corpus: Path, near: Path
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())

@@ -139,7 +139,7 @@ def test_an_upload_has_no_more_parts_than_stores_allow() -> None:
     assert -(-(5 << 40) // part_bytes(5 << 40)) <= 10_000
 
 
-def test_the_reader_needs_no_listing_and_keeps_order_and_cache_limit_under_faults(
+def test_despite_faults_the_reader_keeps_its_order_and_cache_limit_and_lists_no_objects(
     proxied: Faults, many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in digest(many_shards):

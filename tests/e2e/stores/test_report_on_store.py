@@ -13,7 +13,7 @@ from tests.helpers.stores.object_store import ObjectStore, client, objects
 OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
 
 
-def test_files_of_stats_are_uploaded_to_a_store(
+def test_stats_uploads_its_output_files_to_a_store(
     run: Run, store: ObjectStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("jinja2")

@@ -22,7 +22,7 @@ DIVERGES = (
 """Options of a run whose first step makes weights of about 1e30. The run skips all later steps."""
 
 
-def test_a_run_whose_last_validation_is_not_finite_fails(
+def test_a_run_fails_if_its_last_validation_loss_is_not_finite(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -39,7 +39,7 @@ def test_a_run_whose_last_validation_is_not_finite_fails(
     assert (state["best"], state["sound"]) == ({"loss": None, "checkpoint": ""}, False)
 
 
-def test_a_finite_validation_after_a_nan_becomes_the_best(
+def test_a_finite_validation_loss_after_a_nan_becomes_the_best(
     many_shards: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Replace the first validation loss by NaN. Weights that really diverged would not recover."""

@@ -45,7 +45,7 @@ def test_a_dry_run_prints_the_first_lines_of_the_run_and_writes_nothing(
     ("option", "package"),
     [(("--tensorboard",), "tensorboard"), (("--wandb-project", "p"), "wandb")],
 )
-def test_a_missing_package_is_reported_before_the_folder_is_created(
+def test_a_missing_package_is_reported_before_the_folder_of_the_run_is_created(
     many_shards: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -54,7 +54,7 @@ def test_shards_load_as_a_hugging_face_dataset_with_the_right_features(
         assert all(ours[name] == theirs[name] for name in features)
 
 
-def test_a_dataset_with_a_card_loads_by_its_folder_with_all_splits(
+def test_hugging_face_loads_all_splits_from_the_folder_of_a_dataset_with_a_card(
     datasets: Any, run: Run, many_shards: Path, tmp_path: Path
 ) -> None:
     dataset = Path(shutil.copytree(many_shards, tmp_path / "dataset"))
@@ -81,7 +81,7 @@ def buckets(dataset: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["saved", "saved in splits", "parquet", "arrow"])
-def test_a_hugging_face_dataset_on_disk_is_an_input(
+def test_a_build_reads_a_hugging_face_dataset_from_disk(
     datasets: Any,
     build_here: Callable[..., Manifest],
     tmp_path: Path,

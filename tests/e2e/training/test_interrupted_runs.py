@@ -40,7 +40,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     ).read_bytes()
 
 
-def test_a_run_killed_at_any_step_reaches_the_same_end(
+def test_a_run_killed_several_times_has_the_losses_of_an_uninterrupted_run(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -204,7 +204,7 @@ def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(
     assert not list((out / "checkpoints").glob("*.partial"))
 
 
-def test_a_finished_run_is_not_run_again_and_keeps_the_last_and_best_checkpoint(
+def test_a_finished_run_is_not_repeated_and_a_longer_run_keeps_its_last_and_its_best_checkpoint(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), "--keep-last", "1")

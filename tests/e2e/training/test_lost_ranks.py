@@ -90,7 +90,9 @@ def lose_all(data: Path, folder: Path, losses: list[Loss], *, at_once: int) -> N
 
 
 @pytest.mark.long
-def test_all_ranks_name_the_lost_rank_and_no_other(many_shards: Path, tmp_path: Path) -> None:
+def test_every_surviving_rank_names_the_lost_rank_and_no_other_rank(
+    many_shards: Path, tmp_path: Path
+) -> None:
     losses = [
         Loss(1, signal.SIGKILL, 3, SAVING, ranks=3),
         Loss(2, signal.SIGSTOP, 1, ("--replicate", "3"), ranks=3),

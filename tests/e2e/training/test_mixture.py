@@ -24,7 +24,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return preprocess(folder / "other.fasta", folder / "dataset", *OPTIONS)
 
 
-def test_a_mixture_trains_and_resumes_on_two_ranks_as_on_one(
+def test_a_mixture_resumed_on_two_ranks_gives_the_losses_of_one_rank(
     many_shards: Path, other: Path, tmp_path: Path
 ) -> None:
     first = f"{many_shards}=0.75"
@@ -41,7 +41,7 @@ def test_a_mixture_trains_and_resumes_on_two_ranks_as_on_one(
     assert said == [first, f"{other}=0.25"]
 
 
-def test_a_run_does_not_resume_with_another_weight(
+def test_a_run_does_not_resume_with_other_weights_of_its_datasets(
     many_shards: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = train(f"{many_shards}=0.5", tmp_path / "run", "--data", f"{other}=0.5", steps=2)
@@ -59,7 +59,7 @@ def test_a_run_does_not_resume_with_another_weight(
         ("--reweight=3=1,1", "--reweight is for several datasets"),
     ],
 )
-def test_datasets_without_a_weight_or_named_twice_are_refused(
+def test_invalid_mixtures_are_refused_with_the_reason(
     many_shards: Path,
     other: Path,
     tmp_path: Path,
@@ -73,7 +73,7 @@ def test_datasets_without_a_weight_or_named_twice_are_refused(
     assert said in capsys.readouterr().err
 
 
-def test_the_predicted_average_bucket_of_a_mixture_matches_the_buckets_read(
+def test_the_predicted_tokens_per_bucket_of_a_mixture_match_the_buckets_that_are_read(
     many_shards: Path, other: Path
 ) -> None:
     weights = datasets_of((f"{many_shards}=3", f"{other}=1"))

@@ -98,7 +98,9 @@ with process_group() as everyone:
 """
 
 
-def test_the_context_parallel_exchange_is_exact_for_even_and_uneven_heads() -> None:
+def test_the_context_parallel_exchange_is_exact_even_if_ranks_cannot_divide_the_heads_evenly() -> (
+    None
+):
     Job(EXCHANGE, [], ranks=4).finish()
 
 
@@ -181,7 +183,7 @@ def test_invalid_topologies_are_refused(
     assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
-def test_reshard_without_sharding_is_refused_on_several_ranks_only(
+def test_reshard_together_with_shard_none_is_refused_only_on_several_ranks(
     many_shards: Path, tmp_path: Path
 ) -> None:
     flags = ("--reshard", "step", "--shard", "none")
@@ -198,7 +200,7 @@ def workers(agent: Job) -> list[int]:
 
 
 @pytest.mark.long
-def test_torchrun_restarts_after_a_killed_rank_and_reads_every_bucket_once(
+def test_after_a_killed_rank_torchrun_restarts_the_run_and_the_losses_stay_the_same(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"

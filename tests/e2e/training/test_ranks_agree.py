@@ -88,7 +88,7 @@ def test_copies_of_one_dataset_at_different_paths_are_accepted(
     assert set(losses(tmp_path / "run")) == {1, 2}
 
 
-def test_shard_and_reshard_auto_follow_the_smallest_memory_of_all_ranks(
+def test_the_rank_with_the_least_memory_decides_what_auto_means_for_shard_and_reshard(
     many_shards: Path, tmp_path: Path
 ) -> None:
     Job(

@@ -25,7 +25,9 @@ from trainer.model import huggingface
 from trainer.train import main
 
 
-def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_path: Path) -> None:
+def test_ranks_that_do_not_share_the_folder_of_the_run_are_refused(
+    many_shards: Path, tmp_path: Path
+) -> None:
     program = """
 import os, sys
 from trainer.train import main
@@ -123,7 +125,7 @@ def test_a_dataset_with_padded_sequences_is_refused(
     assert "attend to padding" in capsys.readouterr().err
 
 
-def test_a_different_dataset_is_refused_and_a_moved_one_is_accepted(
+def test_a_resume_refuses_another_dataset_and_accepts_a_moved_copy_of_its_own(
     build_here: Callable[..., Manifest],
     many_shards: Path,
     sample: Path,
@@ -141,7 +143,7 @@ def test_a_different_dataset_is_refused_and_a_moved_one_is_accepted(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_the_summary_of_torchrun_ends_with_the_error(
+def test_the_summary_of_torchrun_contains_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
 ) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -165,7 +167,7 @@ def test_the_summary_of_torchrun_says_that_the_command_line_is_wrong(
     assert "the command line is wrong" in json.loads(file.read_text())["message"]["message"]
 
 
-def test_weights_of_another_preset_are_refused_with_the_name_of_their_preset(
+def test_weights_of_another_preset_are_refused_and_the_error_names_their_preset(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     esm(ESM2_MODELS["esm2-8m"]).save_pretrained(tmp_path / "weights")
@@ -178,7 +180,7 @@ def test_weights_of_another_preset_are_refused_with_the_name_of_their_preset(
     assert not (tmp_path / "run").exists()
 
 
-def test_other_errors_are_reported_before_the_weights_of_init_from_are_read(
+def test_wrong_datasets_and_batches_are_reported_before_the_weights_of_init_from_are_read(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,

@@ -49,7 +49,7 @@ def test_every_changed_option_of_the_optimizer_is_announced(
     assert "changed from here" not in capsys.readouterr().err
 
 
-def test_a_run_without_a_step_left_keeps_its_files_and_announces_no_change(
+def test_a_finished_run_keeps_its_files_and_announces_no_changed_option(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
@@ -61,7 +61,7 @@ def test_a_run_without_a_step_left_keeps_its_files_and_announces_no_change(
     assert contents(out) == before
 
 
-def test_a_longer_run_announces_the_learning_rates_before_and_after_the_resume(
+def test_a_resume_with_more_steps_announces_the_learning_rates_before_and_after_it(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), steps=18)
@@ -88,7 +88,7 @@ def test_a_run_with_imported_weights_keeps_their_gelu(
     train(many_shards, out, *start, steps=2)
 
 
-def test_a_resume_with_another_batch_is_refused_and_names_the_batch_of_the_run(
+def test_a_resume_with_another_batch_is_refused_and_the_error_gives_the_batch_of_the_run(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
@@ -104,7 +104,7 @@ def test_a_resume_with_another_batch_is_refused_and_names_the_batch_of_the_run(
         assert f"{out} holds a run of {buckets} buckets per step, {said}" in message
 
 
-def test_a_warm_up_that_the_run_chose_is_not_shortened_by_a_resume(
+def test_a_resume_is_refused_if_the_warm_up_of_the_run_is_too_long_for_the_new_steps(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
@@ -117,7 +117,7 @@ def test_a_warm_up_that_the_run_chose_is_not_shortened_by_a_resume(
     assert "or change the warm-up with --warmup-steps 0" in said
 
 
-def test_a_resume_without_steps_trains_until_the_last_step_of_the_run(
+def test_a_resume_without_the_option_steps_trains_until_the_last_step_of_the_run(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 12)
@@ -128,7 +128,7 @@ def test_a_resume_without_steps_trains_until_the_last_step_of_the_run(
     assert max(losses(out)) == json.loads((out / "options.json").read_text())["optimizer"]["steps"]
 
 
-def test_the_training_guide_repeats_the_modules_table_of_options() -> None:
+def test_the_training_guide_contains_the_table_of_the_module_resume_options() -> None:
     assert table is not None
     documented = (Path(__file__).parents[3] / "docs" / "guides" / "training.md").read_text()
     for row in table.splitlines():

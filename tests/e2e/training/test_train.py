@@ -52,7 +52,7 @@ runpy.run_module("thdpack", run_name="__main__", alter_sys=True)
 """Program that runs `python -m thdpack train` in the folder named by its first argument."""
 
 
-def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> None:
+def test_a_run_lowers_the_loss_and_writes_metrics_and_checkpoints(whole: Path) -> None:
     found = losses(whole)
     assert list(found) == list(range(1, STEPS + 1))
     assert found[STEPS] < found[1] - 0.1
@@ -72,7 +72,7 @@ def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> 
     assert line["perplexity"] == pytest.approx(2.718281828459045 ** line["loss"])
 
 
-def test_two_ranks_train_in_a_folder_that_has_packages_of_the_same_names(
+def test_two_ranks_train_in_a_folder_that_contains_other_packages_of_our_names(
     many_shards: Path, tmp_path: Path
 ) -> None:
     write_decoys(tmp_path)
@@ -81,18 +81,20 @@ def test_two_ranks_train_in_a_folder_that_has_packages_of_the_same_names(
     assert list(losses(tmp_path / "run")) == [1]
 
 
-def test_merged_micro_batches_change_nothing(
+def test_merged_micro_batches_give_the_same_losses_within_rounding(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = train(many_shards, tmp_path / "run", "--buckets-per-micro-batch", "2")
     assert max(abs(losses(out)[step] - loss) for step, loss in losses(whole).items()) < ROUNDING
 
 
-def test_recomputation_changes_nothing(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+def test_recomputation_gives_exactly_the_same_losses(
+    many_shards: Path, whole: Path, tmp_path: Path
+) -> None:
     assert losses(train(many_shards, tmp_path / "run", "--recompute", "full")) == losses(whole)
 
 
-def test_a_loss_that_stays_infinite_stops_the_run_with_a_message(
+def test_a_run_stops_with_a_message_after_three_steps_without_a_finite_loss(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -117,7 +119,7 @@ def test_a_loss_that_stays_infinite_stops_the_run_with_a_message(
     assert lines[-1]["skipped"] >= 3
 
 
-def test_an_export_loads_in_plain_transformers_and_imports_exactly(
+def test_plain_transformers_loads_an_export_and_saves_the_same_weights(
     whole: Path, many_shards: Path, tmp_path: Path
 ) -> None:
     from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -151,7 +153,7 @@ def test_an_export_loads_in_plain_transformers_and_imports_exactly(
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_validation_covers_the_split_exactly(
+def test_the_validation_loss_and_accuracy_equal_those_of_a_plain_loop_over_the_split(
     many_shards: Path, whole: Path, tmp_path: Path, split: str
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
@@ -219,7 +221,7 @@ def files_of(out: Path) -> dict[str, bytes]:
     }
 
 
-def test_an_unfinished_run_keeps_the_split_of_its_validations(
+def test_an_unfinished_run_refuses_to_validate_on_another_split(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
@@ -241,7 +243,7 @@ def test_validating_on_an_empty_test_split_is_an_error(
     assert not (tmp_path / "run").exists()
 
 
-def test_cuda_graph_on_without_a_gpu_is_an_error_with_the_reason(
+def test_demanding_a_cuda_graph_without_a_gpu_is_an_error_that_gives_the_reason(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -249,7 +251,7 @@ def test_cuda_graph_on_without_a_gpu_is_an_error_with_the_reason(
     assert "--cuda-graph on is impossible: there is no NVIDIA GPU" in capsys.readouterr().err
 
 
-def test_values_chosen_for_auto_are_in_options_json_and_a_short_run_announces_its_warm_up(
+def test_options_json_has_the_values_chosen_for_auto_and_a_short_run_announces_its_warm_up(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = train(many_shards, tmp_path / "run", steps=20)
@@ -261,6 +263,6 @@ def test_values_chosen_for_auto_are_in_options_json_and_a_short_run_announces_it
     assert "warm-up of 2 steps instead of 2,000" in capsys.readouterr().err
 
 
-def test_a_profile_is_written(many_shards: Path, tmp_path: Path) -> None:
+def test_the_option_profile_writes_a_trace(many_shards: Path, tmp_path: Path) -> None:
     out = train(many_shards, tmp_path / "run", "--profile", steps=14)
     assert json.loads((out / "trace.json").read_text())["traceEvents"]

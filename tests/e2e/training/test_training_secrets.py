@@ -24,7 +24,7 @@ def holding(folder: Path, secret: str) -> list[Path]:
     ]
 
 
-def test_credentials_are_written_nowhere_and_the_run_resumes(
+def test_credentials_are_written_nowhere_and_the_run_resumes_with_new_credentials(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,

@@ -57,7 +57,7 @@ def test_verify_and_a_second_build_accept_a_dataset_with_a_card(
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("edited", [True, False])
-def test_a_file_of_the_user_is_replaced_only_with_overwrite(
+def test_card_replaces_a_file_of_the_user_only_with_the_option_overwrite(
     run: Run, dataset: Path, name: str, edited: bool
 ) -> None:
     path = dataset / name
@@ -108,7 +108,7 @@ def test_a_new_build_removes_the_card_of_the_old_dataset(
     assert {name: folder.content(name) for name in FILES} == new
 
 
-def test_an_edited_card_of_an_old_dataset_stays_with_a_warning(
+def test_a_new_build_keeps_an_edited_card_and_prints_a_warning(
     run: Run, inputs: Path, dataset: Path
 ) -> None:
     assert run("card", dataset).returncode == 0
@@ -125,7 +125,7 @@ def test_an_edited_card_of_an_old_dataset_stays_with_a_warning(
     assert (dataset / "croissant.json").read_text() == "{}"
 
 
-def test_a_dataset_replaced_while_its_card_is_written_is_an_error(
+def test_writing_a_card_fails_if_a_build_replaces_the_dataset_meanwhile(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = read_manifest(dataset)

@@ -106,7 +106,9 @@ def test_fields_match_the_columns_and_splits_match_the_manifest(
             assert found[1] == name
 
 
-def test_release_licence_and_digest_are_stated(croissant: dict[str, Any], dataset: Path) -> None:
+def test_the_release_the_licence_and_the_digest_are_stated(
+    croissant: dict[str, Any], dataset: Path
+) -> None:
     assert croissant["license"] == "https://spdx.org/licenses/CC-BY-4.0.html"
     assert croissant["name"] == "UniRef50/2026_04, packed"
     assert read_manifest(dataset).digest in croissant["description"]

@@ -23,7 +23,7 @@ def header(dataset: Path) -> dict[str, Any]:
     return found
 
 
-def test_release_licence_and_digest_are_stated(run: Run, dataset: Path) -> None:
+def test_the_release_the_licence_and_the_digest_are_stated(run: Run, dataset: Path) -> None:
     assert run("card", dataset).returncode == 0
     text = (dataset / "README.md").read_text()
     assert "| release of the inputs | <code>UniRef50/2026_04</code> |" in text
@@ -59,7 +59,7 @@ def test_the_readme_has_the_numbers_of_the_manifest(run: Run, dataset: Path) -> 
     ]
 
 
-def test_files_that_options_name_are_shown_and_long_lists_of_inputs_are_cut(
+def test_the_card_lists_the_files_named_by_options_and_at_most_200_inputs(
     run: Run, dataset: Path
 ) -> None:
     manifest = read_manifest(dataset)

@@ -11,7 +11,7 @@ from tests.e2e.report.card.conftest import STATED
 from tests.helpers.processes.command_line import Run
 
 
-def test_summary_inspect_and_stats_show_release_and_licence(
+def test_preprocess_inspect_and_stats_show_the_release_and_the_licence(
     run: Run, built: Path, inputs: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("polars", reason="the extra report is not installed")
@@ -29,7 +29,7 @@ def test_summary_inspect_and_stats_show_release_and_licence(
     assert (report["source_release"], report["license"]) == ("UniRef50/2026_04", "CC-BY-4.0")
 
 
-def test_a_licence_written_almost_like_an_spdx_identifier_gets_a_hint_before_the_build(
+def test_preprocess_suggests_the_spdx_identifier_if_a_licence_is_almost_one(
     run: Run, inputs: Path, tmp_path: Path
 ) -> None:
     words = ("preprocess", inputs / "plain.fasta", "--out", tmp_path / "out", "--license")

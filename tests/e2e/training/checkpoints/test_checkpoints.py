@@ -83,7 +83,7 @@ def test_the_error_names_the_newest_complete_checkpoint_and_a_command_that_selec
     assert str(aside) in capsys.readouterr().err
 
 
-def test_a_run_without_a_complete_checkpoint_is_an_error(
+def test_a_resume_is_refused_if_the_only_checkpoint_is_damaged(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 4)
@@ -224,7 +224,7 @@ def edited(**changes: object) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_each_field_of_the_state_is_checked(
+def test_wrong_fields_of_state_json_are_refused_by_name(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,

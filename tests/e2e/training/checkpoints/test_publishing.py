@@ -31,7 +31,7 @@ main(sys.argv[2:])
         *([("checkpoints/step-00000004", 4)] if "THDPACK_LONG" in os.environ else []),
     ],
 )
-def test_a_run_killed_at_any_point_of_its_first_publication_resumes(
+def test_a_run_killed_while_it_publishes_its_first_checkpoint_can_be_resumed(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,
@@ -70,7 +70,7 @@ def test_a_run_killed_at_any_point_of_its_first_publication_resumes(
         ("step-00000004\n", "", 4),
     ],
 )
-def test_an_interrupted_publication_is_finished_unless_latest_was_edited(
+def test_an_interrupted_publication_is_finished_if_its_checkpoint_exists_and_latest_is_unchanged(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,

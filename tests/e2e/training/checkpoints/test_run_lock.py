@@ -60,7 +60,7 @@ def test_a_second_run_into_a_folder_is_refused_and_the_first_continues(
     assert not (out / LOCK).exists()
 
 
-def test_a_killed_run_frees_its_folder_at_once(
+def test_a_new_run_can_use_the_folder_of_a_killed_run_at_once(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -124,7 +124,9 @@ def test_the_error_for_a_lock_with_a_live_heartbeat_names_its_holder(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 4000, b"\xff", b'{"pid": "x"}'])
-def test_an_unreadable_lock_is_judged_by_its_heartbeat(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_lock_with_an_old_heartbeat_is_taken_over(
+    tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / LOCK).write_bytes(content)
     os.utime(tmp_path / LOCK, (LONG_AGO, LONG_AGO))
     assert take(tmp_path) == (tmp_path / LOCK).read_bytes()
@@ -158,7 +160,7 @@ def test_a_run_whose_folder_was_taken_over_ends(many_shards: Path, tmp_path: Pat
     assert (out / LOCK).read_bytes() == content  # the other run's lock is not removed
 
 
-def test_exactly_one_of_many_runs_takes_over_a_dead_lock(tmp_path: Path) -> None:
+def test_exactly_one_of_many_runs_takes_over_the_lock_of_a_dead_run(tmp_path: Path) -> None:
     os.utime(left_by(ELSEWHERE, tmp_path / "run"), (LONG_AGO, LONG_AGO))
     together, won = threading.Barrier(8), []
 
