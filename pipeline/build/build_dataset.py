@@ -7,8 +7,8 @@ stages between map and reduce are optional: `search_stage/` runs MMseqs2 if an o
 1. Map: read ranges of the inputs, tokenize the records, and sort the records into partitions
    (`map_stage/`). A partition is a subset of the records, chosen by hash.
 2. Reduce: for each partition, drop duplicates, shuffle, pack, and write shards (`reduce_stage/`).
-3. Commit: pack the left-over sequences of all partitions, verify all files, and replace
-   manifest.json.
+3. Commit: pack the sequences that did not fill a bucket in the reduce stage, verify all files, and
+   replace manifest.json.
 
 A folder is a dataset only once it has a manifest. Intermediate files are in DATASET/.build. Run the
 same command to resume a build after a crash.
@@ -128,7 +128,7 @@ class Build:
         self._report = report
 
     def run(self, existing: Manifest | None) -> Built:
-        """Return the existing dataset if it matches the options; otherwise build the dataset.
+        """Return the existing dataset. If there is none, or with --overwrite, build the dataset.
 
         Raises:
             DatasetError: the existing dataset is damaged or has other inputs, and --overwrite was
@@ -226,7 +226,7 @@ class Build:
         return tuple(self._phase(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
 
     def _search(self, job: Job, residues: int) -> Job:
-        """Search or cluster the kept records by MMseqs2; return the job with the results."""
+        """Search or cluster the kept records with MMseqs2; return the job with the results."""
         prepared = list(job.prepared)
         # one task at a time, because MMseqs2 uses all cores
         for task in search_tasks(job, self._plan, workers_of(self._options)):

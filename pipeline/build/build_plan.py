@@ -186,7 +186,8 @@ def _check_metadata(options: PreprocessOptions, named: Sequence[NamedFile]) -> N
     """Check the names of the columns of --metadata, and the expression of --where.
 
     Raises:
-        InputError: the table of --metadata cannot be read, or a column is refused.
+        InputError: the table of --metadata cannot be read, or the name or type of a column is not
+            allowed.
         BuildError: the expression of --where is wrong.
     """
     columns: Columns = ()

@@ -58,8 +58,9 @@ class DatasetOptions(SequenceLimits):
     """Only for results of MMseqs2 or BLAST with --exclude: minimum identity, from 0 to 1, of a
     record and a sequence that count as similar."""
     exclude_coverage: float = 0.5
-    """Only for results of MMseqs2 or BLAST with --exclude: minimum coverage, from 0 to 1. It is the
-    share of the record, or of the other sequence if that is larger, that the alignment covers."""
+    """Only for results of MMseqs2 or BLAST with --exclude: minimum coverage, from 0 to 1. Coverage
+    is the share of a sequence that the alignment covers. The larger of two shares counts: that of
+    the record and that of the other sequence."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that has the same residues as an earlier record after --long truncate has

@@ -63,7 +63,7 @@ def prepared(
 
 
 def is_root_with_inputs(out: str, sources: Sequence[Source]) -> bool:
-    """Return whether a dataset's URL is the root of a bucket that holds one of the inputs."""
+    """Return whether a dataset's URL is the root of an object-store bucket that holds an input."""
     root = out.rstrip("/") + "/"
     return (
         is_url(out)
@@ -159,4 +159,4 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
     if not options.overwrite:
         where = destination.out.where()
         raise DatasetError(f"{where}: tasks of another plan ({listed}) are unfinished; {OTHER_OUT}")
-    destination.out.remove(PLAN)  # tasks of the old list fail with "plan is gone"
+    destination.out.remove(PLAN)  # tasks of the old list then fail, because they read this file

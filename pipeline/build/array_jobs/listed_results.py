@@ -35,7 +35,7 @@ _NAMED: Final = 10
 
 
 class _MapStageNote(msgspec.Struct):
-    """Content of a small work file, written after the map stage. It holds the build's digest.
+    """Content of a small work file that is written after the map stage.
 
     build: digest of inputs, options and version; see `build_digest`
     """
@@ -50,7 +50,8 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
 
     Raises:
         BuildError: map tasks have not finished.
-        InputError: an input holds no residue, or is mostly <unk>.
+        InputError: an input holds no residue, or most of its letters are unknown, and --on-invalid
+            was not given.
     """
     name, work = f"plan-{listed.digest}.json", listed.work
     note = read_signed(work.content(name), _MapStageNote)
@@ -72,8 +73,8 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
 
 
 def join_clusters(listed: TaskList, job: Job) -> None:
-    """Join the clusters that link tasks found. The first process that calls this function saves the
-    result for the reduce tasks.
+    """Join the pairs of clusters that link tasks found. The first process that calls this function
+    saves the result for the reduce tasks.
 
     Raises:
         BuildError: link tasks have not finished.

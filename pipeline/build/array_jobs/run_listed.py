@@ -69,7 +69,7 @@ def _input_bytes(task: Task[Any]) -> int:
 
 
 def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
-    """Pack left-over sequences, verify all files, and write the manifest.
+    """Pack the sequences that reduce tasks left over, verify all files, and write the manifest.
 
     Raises:
         BuildError: tasks of the list have not finished. The message names these tasks.
@@ -116,13 +116,13 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
     job = next((task.job for task in tasks if isinstance(task, ReduceTask)), None)
 
     def run_again(name: str) -> None:
-        if job is not None and name == writer_of(job.joined):  # written by no task
+        if job is not None and name == writer_of(job.joined):  # no task writes this file
             listed.work.remove(job.joined)
             join_clusters(listed, job)
             return
         prepares = prepare_tasks(listed.plan, listed.work)
         chosen: list[Task[Any]] = [task for task in prepares if task.name == name]
-        if not chosen:  # the results of prepare tasks are needed for the other tasks
+        if not chosen:  # else the result of a prepare task is missing, and `_earlier` would fail
             chosen = [task for task in (*_earlier(listed, job), *tasks) if task.name == name]
         executor.run(work, chosen, lambda _, outcome: None, report.advance)
 

@@ -61,7 +61,8 @@ def read_list(content: bytes, where: str) -> NotedList:
 
 
 def _consistent(planned: Plan) -> bool:
-    """Return whether every format is known, and every range lies in a source of the plan."""
+    """Return whether there are partitions, every format is known, and every range lies in a source
+    of the plan."""
     ranges = (*planned.ranges, *planned.hashed)
     return (
         planned.partitions > 0

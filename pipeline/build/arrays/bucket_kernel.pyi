@@ -52,8 +52,8 @@ def fill_buckets(
         spans: int64[N], tokens of each sequence, padding included.
         bucket: int64[N], index of each sequence's bucket, ascending.
         ids: uint8[B · capacity], the output; every byte is written.
-        token_counts: int64[256], number of occurrences of each token id; the call adds to these
-            numbers.
+        token_counts: int64[256], number of occurrences of each token id; padding is not counted.
+            The call adds to these numbers.
     """
 
 def check_buckets(
@@ -77,8 +77,8 @@ def check_buckets(
         cu, start: all values of the list columns `cu_seqlens` and `start`.
         cu_at, record_at, start_at: int32[B + 1], offsets of the buckets' lists in the columns
             `cu_seqlens`, `record` and `start`.
-        limits: int64[5]: capacity, longest span, length multiple, maximum number of sequences,
-            maximum number of slots.
+        limits: int64[5]: capacity, maximum span (tokens of a sequence, padding included), length
+            multiple, maximum number of sequences, maximum number of slots.
         specials: uint8[5]: ids of <cls>, <pad> and <eos>, and the lowest and highest id allowed
             inside a sequence.
         codes: int64[B], the output; 0 if a bucket breaks no rule.

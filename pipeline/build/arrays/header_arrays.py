@@ -50,7 +50,7 @@ def text_array(
 
     Args:
         values: uint8[T], texts end to end.
-        edges: int64[N + 1] or int32[N + 1], edges of the texts.
+        edges: int64[N + 1] or int32[N + 1]; text i is values[edges[i]:edges[i + 1]].
         stated: bool[N], False for null; by default no text is null.
     """
     nulls = (

@@ -17,7 +17,7 @@ from schemas.splitmix import mix
 HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
 """The 16 digest bytes of an xxh3_128, as two big-endian integers."""
 _ASCENDING: Final = ("valid", "test", "train")
-"""Splits in the order of their keys."""
+"""Splits in ascending order of the keys that belong to them (see `split_of_keys`)."""
 
 
 def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.void]:
@@ -73,8 +73,8 @@ def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64
 def split_hashes(first_pieces: NDArray[np.void], clusters: NDArray[np.uint64]) -> NDArray[np.void]:
     """Return the hashes that decide the splits, HASH[N].
 
-    The lower half is the mixed key of a record's cluster if it has one. All records of a cluster
-    are therefore in the same split.
+    If a record has a cluster, the mixed key of the cluster replaces the lower half of the record's
+    hash. Therefore all records of a cluster are in the same split.
 
     Args:
         first_pieces: HASH[N], hash of each record's first piece.
@@ -124,7 +124,7 @@ def shuffle_keys(
 
     Args:
         hashes: HASH[N], hash of each sequence's record.
-        ordinals: int64[N], ordinal of each sequence's record.
+        ordinals: int64[N], ordinal of each sequence's record: its number among all input records.
         pieces: int64[N], index of each sequence within its record, from 0.
     """
     key = mix(np.full(hashes.size, seed, dtype=np.uint64))

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Functions of xxhash.h: of pyarrow's copy, or of an installed one if pyarrow has no copy."""
+"""Functions of xxhash.h. If pyarrow has no copy of this header, an installed copy is used."""
 
 cdef extern from *:
     """

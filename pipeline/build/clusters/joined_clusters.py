@@ -27,7 +27,7 @@ _SCHEMA = pa.schema([("cluster", pa.uint64()), ("joined", pa.uint64())])
 
 
 def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = False) -> str:
-    """Join the clusters that link tasks found, and save them for the job's reduce tasks.
+    """Join the pairs of clusters that link tasks found. Save the result for the job's reduce tasks.
 
     Args:
         results: results of all link tasks, in the order of partitions.

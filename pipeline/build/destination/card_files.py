@@ -1,4 +1,4 @@
-"""Signatures of the files that `thdpack card` writes, and removal of files of an earlier dataset.
+"""Sign the files that `thdpack card` writes, and remove those that describe an earlier dataset.
 
 Each file has a signature: the digest of the manifest that the file describes, and the hash of the
 file itself, computed with zeros in place of the hash. So thdpack recognises the files that it wrote
@@ -49,7 +49,11 @@ def blank_signature(digest: str) -> str:
 
 
 def signed(text: str, digest: str) -> bytes:
-    """Return the bytes of a file whose text has a blank signature, with the hash filled in."""
+    """Fill in the hash of a blank signature; return the bytes of the signed file.
+
+    Args:
+        text: text of the file; it contains `blank_signature(digest)`.
+    """
     blank = blank_signature(digest)
     own = xxhash.xxh3_128_hexdigest(text.encode())
     return text.replace(blank, blank.replace(_NO_HASH, own), 1).encode()
@@ -76,7 +80,7 @@ def signature_in(folder: Folder, name: str) -> tuple[bool, Signature | None]:
 
 
 def remove_stale_cards(out: Folder, manifest: Manifest) -> None:
-    """Remove the files that describe another dataset than the committed one.
+    """Remove the signed files that do not describe the committed dataset.
 
     An edited file stays, and a warning names it.
 

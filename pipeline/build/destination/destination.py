@@ -88,7 +88,7 @@ class Destination(Protocol):
         ...
 
     def will_write(self, build: str) -> None:
-        """Remember the digest in the names of the files that the build writes."""
+        """Remember `build`, the digest with which the names of the new dataset's files begin."""
         ...
 
     def clear(self, manifest: Manifest, work: Folder) -> None:

@@ -223,8 +223,9 @@ def warn_not_removed(error: Exception) -> None:
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
     """Save standard input to a file if it is one of the inputs. Return the file's path, or None.
 
-    The file is needed because tasks read the input twice. A rerun also compares its content with
-    the content of the earlier run.
+    The file is needed because a build opens its inputs several times: to detect the format, and in
+    every map task. If the dataset already exists, the build also compares the content of its inputs
+    with the manifest.
     """
     if "-" not in options.inputs:
         return None

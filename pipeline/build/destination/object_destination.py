@@ -122,7 +122,7 @@ class ObjectDestination:
         return LocalFolder(path, path)
 
     def commit(self, manifest: Manifest) -> None:
-        """Replace the manifest if its version is still the one at the start.
+        """Replace the manifest if its version has not changed since the build started.
 
         Raises:
             BuildError: another build has committed, or has removed a file of this build.
