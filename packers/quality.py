@@ -42,7 +42,7 @@ def measure(
         buckets: int32[N], bucket of each sequence; -1 for a left-out sequence.
         capacity: number of tokens per bucket.
         first: first bucket to measure.
-        last: number after that of the last bucket to measure; None for all buckets from `first` on.
+        last: 1 + number of the last bucket to measure; None for all buckets from `first` on.
     Raises:
         ValueError: no bucket is in the range.
     """

@@ -9,7 +9,7 @@ class ThdpackError(Exception):
     """Base of all errors that a user can cause and repair.
 
     The command line prints the message as one line, and exits with 1. Credentials are removed from
-    the message, even from the URLs and the messages of stores that it quotes.
+    the message, and from the URLs and messages of stores that it quotes.
     """
 
     def __str__(self) -> str:

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 2
 BATCH_BUCKETS: Final = 64
-"""Number of buckets in a record batch, which is about 1 MiB at 16,384 tokens per bucket. A reader
-maps one record batch at a time."""
+"""Number of buckets in a record batch, which is about 1 MiB at 16,384 tokens per bucket."""
 
 SPLITS: Final = ("train", "valid", "test")
 """Splits of every dataset. A split without records has no shards."""

@@ -32,9 +32,10 @@ class InvalidOptionError(Exception):
 def with_flowing_help(options: type[T]) -> type[T]:
     """Pass each field's docstring to tyro as one paragraph, so that tyro wraps its lines.
 
-    Without this function, the help has the line breaks of the source. A help text or a placeholder
-    in a field's tyro settings takes precedence. If the value of a numeric option is not a number,
-    tyro raises InvalidOptionError. The help of an optional value does not show None.
+    Without this function, the help has the line breaks of the source. A help text in a field's tyro
+    settings is used only if the field has no docstring. A placeholder in these settings replaces
+    ours. If the value of a numeric option is not a number, tyro raises InvalidOptionError. The help
+    of an optional value does not show that the default is None.
     """
     import docstring_parser  # a dependency of tyro; imported here, for the command line only
     import tyro
@@ -154,9 +155,14 @@ def refuse_foreign_options(
 def _advice(name: str, others: Mapping[str, str]) -> str:
     """Return advice for an option of another program; "" if there is none.
 
-    `name` has no leading hyphens. If it has dots, its first part is looked up in `others` if that
-    part is a group such as `adamw-kwargs`. Otherwise the last part is looked up, such as
-    `micro-batch-size` of `dataset.micro-batch-size`.
+    The first of these that gives advice counts:
+
+    - the part of `name` before the first dot, if it is a group such as `adamw-kwargs`
+    - the part after the last dot, such as `micro-batch-size` of `dataset.micro-batch-size`
+    - for a name with dots, a pointer to docs/coming-from.md
+
+    Args:
+        name: name of the option, without leading hyphens.
     """
     first, *_, last = name.split(".") if "." in name else (name, name)
     group = others.get(f"--{first}", "") if _GROUP.match(first) else ""
@@ -190,10 +196,10 @@ def suggest_choices(words: Sequence[str], *sections: type[Any]) -> None:
 
 @contextmanager
 def own_errors(*sections: type[Any]) -> Iterator[None]:
-    """Inside this context, `__post_init__` of these classes raises InvalidOptionError.
+    """Turn each ValueError of these classes' `__post_init__` into an InvalidOptionError.
 
-    Without this function, `__post_init__` would raise ValueError. Then tyro would print the name of
-    a class or field, which users do not know, before the message.
+    For a ValueError, tyro would print the name of a class or field, which users do not know, before
+    the message.
     """
     checks = [(section, vars(section).get("__post_init__")) for section in sections]
     for section, check in checks:
