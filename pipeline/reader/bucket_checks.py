@@ -18,7 +18,7 @@ from pipeline.reader.bucket_shape import BucketShape
 
 
 def first_problem(batches: Sequence[pa.RecordBatch], shape: BucketShape) -> str | None:
-    """Return the problem of the first bucket that breaks a rule, or None.
+    """Return the first rule that is broken, with the first bucket that breaks it, or None.
 
     The checks take as long as hashing the shard.
 

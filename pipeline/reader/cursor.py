@@ -98,7 +98,7 @@ class GlobalCursor(Iterator[Bucket]):
     ) -> None:
         """Start at position 0.
 
-        This method is not named `__init__`, because readers would then show its docstring.
+        This method is not named `__init__`, because `help(ShardReader)` would then show this text.
 
         Args:
             digest: digest of all inputs that determine the order, except the seed.
@@ -187,7 +187,7 @@ class GlobalCursor(Iterator[Bucket]):
 
     @property
     def position(self) -> int:
-        """Start of the first step whose buckets were not all delivered.
+        """Position of the first bucket of the first step that this rank has not completed.
 
         Ranks that have completed the same number of steps have the same position.
         """
@@ -212,14 +212,14 @@ class GlobalCursor(Iterator[Bucket]):
         self._buckets = self._from_here()
 
     def state_dict(self) -> dict[str, int | str]:
-        """Return the state for a checkpoint. All ranks and world sizes have the same state."""
+        """Return the state for a checkpoint. It is the same on all ranks and for any world size."""
         return {**self._identity, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the position of a state that `state_dict` returned.
 
         Raises:
-            StateError: the state has another dataset, split, seed or version.
+            StateError: the state is of another dataset, split, seed or version.
         """
         if "version" in state and state["version"] != STATE_VERSION:
             raise StateError(

@@ -34,13 +34,13 @@ _OTHERS: Final = {
     "keep_zip": "shards in the cache are identical to those of the dataset",
     **dict.fromkeys(("num_workers", "num_threads"), "a reader needs no workers; see prefetch"),
 }
-"""Keyword arguments of other readers, and the advice that an error prints."""
+"""Advice for an error message, by keyword argument of other libraries' readers."""
 
 T = TypeVar("T")
 
 
 def naming_our_arguments(reader: type[T]) -> type[T]:
-    """Let a reader refuse arguments of other readers with a TypeError that names ours."""
+    """Make a reader refuse other libraries' arguments, with a TypeError that names ours."""
     begin: Callable[..., None] = reader.__init__
 
     @functools.wraps(begin)
@@ -58,7 +58,7 @@ def naming_our_arguments(reader: type[T]) -> type[T]:
 class ReaderOptions:
     """Keyword arguments of `ShardReader` and `Mixture`, which inherit this class.
 
-    The docstrings of those classes have one line for each argument, for `help` and editors.
+    The docstrings of those classes describe each argument briefly, for `help` and editors.
     """
 
     seed: int = 0

@@ -97,7 +97,7 @@ class SplitReader:
         )
 
     def join_mixture(self, shape: BucketShape, next_use: NextUse) -> None:
-        """From now on, return buckets of a mixture's shape, and evict shards in its order.
+        """Join a mixture: from now on, return buckets of its shape, and evict shards by its next uses.
 
         Args:
             shape: shape that fits the buckets of all datasets of the mixture.
@@ -111,7 +111,7 @@ class SplitReader:
         return (digest for _, digest in self.uses())
 
     def after_fork(self) -> None:
-        """Replace locks that another thread may have held, for later reads by number."""
+        """Replace locks that another thread may have held, because reads by number stay allowed."""
         self._numbered_lock, self._count = threading.Lock(), threading.Lock()
 
     @property

@@ -69,7 +69,7 @@ class ShardCache:
             descriptor = self._fetch(entry, path)
         with closing_on_error(descriptor):
             with suppress(PermissionError):  # the file belongs to another user
-                # set the time of last use, from which other jobs choose files to evict
+                # set the time of last use: other jobs evict the file with the oldest time first
                 os.utime(descriptor)
             try:
                 return MappedShard(

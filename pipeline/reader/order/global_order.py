@@ -2,9 +2,10 @@
 
 In each epoch, the shards are permuted first. A window is a group of WINDOW_SHARDS consecutive
 shards. The buckets of each window are permuted inside the window, and a reader therefore needs few
-shards at a time. The tables of an epoch have one entry per shard. A bucket's place inside its
-window is computed, not stored. The time to find a bucket does not depend on its position. It is
-about 0.2 µs per bucket if 8,192 positions are computed at once, and 0.5 µs if 1,024 are.
+shards at a time. For each epoch, only the permuted shards and their first positions are stored. A
+bucket's place inside its window is computed. The time to find a bucket does not depend on its
+position. It is about 0.2 µs per bucket if 8,192 positions are computed at once, and 0.5 µs if 1,024
+are.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def permuted(
     Args:
         key: one key for all values, or uint64[n], a key for each value.
     Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) permutes 0..P - 1, where P is
-        the next power of two. The network is applied to a value until the result is below `size`
-        (cycle walking, Black & Rogaway, CT-RSA 2002). On average, a value needs fewer than two
-        applications.
+        the smallest power of two that is at least `size` and at least 4. The network is applied to
+        a value until the result is below `size` (cycle walking, Black & Rogaway, CT-RSA 2002). On
+        average, a value needs at most two applications.
     """
     if size == 1:
         return np.zeros_like(values)
