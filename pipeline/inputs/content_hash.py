@@ -135,7 +135,7 @@ def is_whole(source: Source, begin: int, end: int) -> bool:
 
 
 class _Counting(_ReadOnce):
-    """A file that reports the number of bytes read, for progress. Compressed bytes are counted."""
+    """A file that reports, for progress, the number of bytes read, before decompression."""
 
     def __init__(self, file: BinaryIO, on_bytes: Callable[[int], None]) -> None:
         self._file = file

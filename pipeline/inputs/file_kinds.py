@@ -36,12 +36,12 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (
         b"PAR1",
         "a Parquet file",
-        "unpack it if it is an archive, and name it *.parquet or give --format parquet",
+        "omit --format or give --format parquet; if it is compressed (.gz, .zst), decompress it",
     ),
     (
         b"ARROW1",
         "an Arrow file",
-        "unpack it if it is an archive, and name it *.arrow or give --format arrow",
+        "omit --format or give --format arrow; if it is compressed (.gz, .zst), decompress it",
     ),
     (b"CLUSTAL", "a Clustal alignment", _CONVERT),
     (b"# STOCKHOLM", "a Stockholm alignment", _CONVERT),
@@ -68,7 +68,8 @@ _BASE_PAIRS: Final = re.compile(rb" \d+ bp\b")
 _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 _CSV: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\w\" .-]+([,\t])[\w\" .()\[\]-]*(?:\1[^\r\n]*)?\r?\n")
 _MOST_WORDS: Final = 4
-"""Maximum number of words in a table's column name. Parts of a sentence usually have more."""
+"""Maximum number of words in a table's column name. A first line with a longer cell is taken for
+prose with commas, not for column names."""
 _HEADER: Final = re.compile(rb"(?:\xef\xbb\xbf|^)>", re.MULTILINE)
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x7f]")
 _RESIDUES: Final = re.compile(rb"[A-Z*-]*|[a-z*-]*")
@@ -85,8 +86,8 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
     Return None if the kind is unknown, or if the file may be FASTA.
 
     Args:
-        head: start of the plain text, up to HEAD_BYTES.
-        packed: whether the text was decompressed from an archive.
+        head: first bytes of the file, after decompression, at most HEAD_BYTES.
+        packed: whether the file was compressed.
     """
     inner = detect(head)
     if packed and inner != "none":

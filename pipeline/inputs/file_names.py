@@ -103,7 +103,7 @@ def as_text(name: str) -> str:
 
 
 def suffix(name: str) -> str:
-    """Return the suffix of a file's name in lower case. An archive's suffix is removed first."""
+    """Return the suffix of a file's name in lower case: `.fasta` for x.fasta and for x.FASTA.gz."""
     path = PurePosixPath(name.lower())
     return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
 

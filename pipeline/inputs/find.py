@@ -30,8 +30,8 @@ from schemas.text.redact import without_credentials
 TASK_BYTES: Final = 128 << 20
 """Approximate number of input bytes that one map task of a large job reads."""
 FEWEST_TASKS: Final = 32
-"""Minimum number of map tasks of a job. A job of less than 1 GiB has fewer tasks, of a quarter of
-TASK_BYTES each. With many small tasks, fewer cores are idle at the end of a job."""
+"""Minimum number of map tasks of a job that reads at least 1 GiB. The tasks of a smaller job read a
+quarter of TASK_BYTES each. With many small tasks, fewer cores are idle at the end of a job."""
 PIECE_BYTES: Final = 16 << 20
 """Size in bytes of a piece. Each piece of an input is hashed separately, so that several tasks can
 hash one input. The content hash in the manifest depends on this size."""

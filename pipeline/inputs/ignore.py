@@ -80,8 +80,8 @@ class IgnoredFiles:
         """
         for pattern in self._unused:
             raise InputError(
-                "matches no file of the input folders and globs (files that are named "
-                "themselves are always read)",
+                "matches no file of the input folders and globs (a file that is itself named as an "
+                "input is always read)",
                 source=f"--ignore {shlex.quote(pattern)}",
             )
 
@@ -105,7 +105,7 @@ def with_ignore(error: InputError, url: str, *, found: bool) -> InputError:
 
 
 def _root(text: str) -> str:
-    """Return a folder, or the part of a glob before the first folder or name with a wildcard."""
+    """Return an input folder; for a glob, the folders before the first part with a wildcard."""
     parts = text.rstrip("/").split("/")
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     return "/".join(parts[:wild]) or text[: text.startswith("/")]

@@ -25,7 +25,7 @@ class RecordBlock:
     descriptions:     uint8[…], rest of each header, after the id and blanks
     description_ends: int64[R], index after each description's last byte
     offset:  int64[R], byte of the decompressed input at which the record starts; in tables and
-        SeqIO formats, the number of the record
+        SeqIO formats, the number of earlier records
     unknown: int64[R], number of letters that became <unk>
     """
 

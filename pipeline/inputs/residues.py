@@ -30,7 +30,8 @@ class Letter(IntEnum):
     SPACE = 68
     """Other ASCII white space: skipped at the end of a line, <unk> elsewhere in a line."""
     NOT_ASCII = 69
-    """Part of a UTF-8 character. White space is treated like SPACE; others become one <unk>."""
+    """Part of a character outside ASCII. White space is treated like SPACE; each other character
+    becomes one <unk>."""
     BINARY = 70
     """A control character: the file is not text."""
 

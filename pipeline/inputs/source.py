@@ -17,7 +17,7 @@ class Source:
     bytes: size in bytes of the file as stored, before decompression.
     format: a key of FORMATS.
     fingerprint: text that changes when the file changes. It is made without reading the file.
-    piece: number of bytes in each hashed piece, which is PIECE_BYTES when the build is planned.
+    piece: number of bytes in each hashed piece; PIECE_BYTES for the inputs of a build.
     found: whether the file was found in a folder or by a glob, so that --ignore can leave it out.
     """
 

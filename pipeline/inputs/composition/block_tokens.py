@@ -32,7 +32,8 @@ _PLACES: Final = 16
 _LOOK_TOKENS: Final = 1 << 9
 """Number of tokens that are examined first at each place."""
 _LATER_TOKENS: Final = 1 << 18
-"""Number of tokens to judge if a place looks odd: too many to look like nucleotides by chance."""
+"""Number of tokens to judge if a place looks odd. So many tokens of proteins do not look like
+nucleotides by chance."""
 _ANNOTATED: Final = frozenset({"genbank", "embl"})
 """Formats whose records are genomes with annotated genes."""
 _GIVE_PROTEINS: Final = (

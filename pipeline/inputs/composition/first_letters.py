@@ -62,11 +62,11 @@ def refuse_other_letters(source: Source, head: bytes, allowed: Allowed) -> None:
 
 
 def _plain(source: Source, head: bytes) -> bytes | None:
-    """Return the text of a file's first bytes; None if an archive's first bytes are not enough."""
+    """Return the text of a file's first bytes; None if they are too few to be decompressed."""
     if source.compression == "none":
         return _unix(head)
     if source.compression != "gzip":
-        return None  # the first block of another archive may be longer than `head`
+        return None  # the first block of a zstd, xz or bzip2 file may be longer than `head`
     try:
         return _unix(zlib.decompressobj(31).decompress(head, 4 * LOOK_BYTES))
     except zlib.error:  # the task that reads the archive raises an error

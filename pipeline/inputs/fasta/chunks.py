@@ -126,7 +126,7 @@ def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
 
 
 def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
-    """Read until the buffer holds `wanted` bytes or the stream ends. Return the bytes held."""
+    """Read until the buffer holds `wanted` bytes or the stream ends. Return how many it holds."""
     view = memoryview(buffer)
     while filled < wanted:
         count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # raw streams have it

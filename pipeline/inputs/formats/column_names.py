@@ -9,7 +9,7 @@ def column_named(wanted: str, names: Sequence[str]) -> str | None:
     """Return the column with this name.
 
     If no column has exactly this name, compare names without case and surrounding blanks. Return
-    the matching column, or None if several columns match, or none.
+    None if no column matches, or if several columns match.
     """
     if wanted in names:
         return wanted

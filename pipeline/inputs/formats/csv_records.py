@@ -131,7 +131,7 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     The name of the id column is None if the file lacks the default column `id`.
 
     Raises:
-        InputError: another column is missing.
+        InputError: a column that the user named is missing, or the file has no sequence column.
     """
     sequences = column_named(part.sequence_column, names)
     ids = column_named(part.id_column, names)

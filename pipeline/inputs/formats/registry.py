@@ -23,7 +23,8 @@ class InputFormat:
         Raises:
             InputError: the input cannot be read or breaks a rule.
     suffixes: endings of file names in lower case, without endings of archives such as .gz.
-    first_bytes: bytes with which every file of the format begins, at most 8.
+    first_bytes: a file that begins with these bytes, at most 8, has this format. Arrow streams do
+        not begin with them, and are recognised by suffix.
     in_folders: whether files with these suffixes are read if the user names their folder. If not,
         the user must name each file, because a folder of proteins often holds other files of this
         format: a genome, its annotation, metadata.

@@ -160,7 +160,8 @@ def _checked_columns(
     The name of the id column is None if the file lacks the default column `id`.
 
     Raises:
-        InputError: another column is missing, or the residues are not text.
+        InputError: a column that the user named is missing, the file has no sequence column, or
+            the residues are not text.
     """
     sequences = column_named(sequence_column, schema.names)
     ids = column_named(id_column, schema.names)
