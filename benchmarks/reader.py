@@ -44,7 +44,7 @@ from schemas.manifest import Manifest
 @dataclass(frozen=True, kw_only=True)
 class Options:
     dataset: Annotated[Path, tyro.conf.Positional]
-    """Dataset of thdpack. The peers read copies of this dataset."""
+    """Dataset of thdpack. All peers except `online` read copies of this dataset."""
     peers: tuple[Peer, ...] = ()
     """Names of the peers to measure."""
     fasta: Path | None = None

@@ -6,9 +6,10 @@
 Numerical tests (unit, golden, property) run with several instruction sets, numbers of threads and
 seeds. The whole suite runs three times under normal conditions, and once under each special
 condition: in shuffled order, beside busy loops, on one pytest worker, as a user who is not root,
-with a small temporary disk, without the folder ../shared, without a network, on other versions of
-Python, and so on. Each condition is a row of the table. All rows together take hours. If this
-machine cannot run a row, the table gives the reason. docs/soak.md has results.
+with a small temporary disk, without ../shared (real corpora, which some tests need), without a
+network, on other versions of Python, and so on. Each condition is a row of the table. All rows
+together take hours. If this machine cannot run a row, the table gives the reason. docs/soak.md has
+results.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Row:
     command: command to run, unless `prepare` returns one
     env: additional environment variables
     why_not: reason why this machine cannot run the row; empty if it can
-    busy: number of busy loops that run at the same time
+    busy: number of busy loops that run beside the command
     """
 
     name: str
@@ -165,8 +166,9 @@ def clone(folder: Path) -> tuple[str, ...]:
 def as_nobody(folder: Path) -> tuple[str, ...]:
     """Copy the repository and its kernels for a user who is not root; return that user's command.
 
-    Python may be installed under /root, which other users usually cannot enter. In that case, the
-    command mounts a folder that contains only Python in place of /root.
+    Python may be installed under /root. If /root has mode 700, other users cannot enter it. The
+    command then hides /root behind an empty file system, in which only the Python installation is
+    visible.
     """
     clone(folder)
     for package in ("packers", "pipeline"):
@@ -204,7 +206,7 @@ def run(row: Row) -> tuple[str, str, float]:
 
     Returns:
         outcome: `passed`, `FAILED` or `not run`
-        detail: pytest's last line and the failed tests, or the reason why the row was not run
+        detail: pytest's summary line and the failed tests, or the reason why the row was not run
         duration, in seconds
     """
     if row.why_not:

@@ -12,7 +12,7 @@ bucket. The time of a bucket is the median over three passes.
 
 With N ranks, a micro-batch takes as long as the slowest of N buckets. To simulate a micro-batch,
 the benchmark draws the times of N buckets at random and takes their maximum. The result is the
-mean maximum of many micro-batches, divided by the mean time of a bucket.
+mean of these maxima over many micro-batches, divided by the mean time of a bucket.
 """
 
 from __future__ import annotations

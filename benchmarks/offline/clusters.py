@@ -4,7 +4,7 @@
 
 The benchmark generates the table with a fixed seed: clusters of 1 to 5 members, in random order, as
 plain text. One process reads the table, as in a build. Then --workers processes look up as many
-random members as the table has rows. Each task looks up as many members as a partition has records.
+random members as the table has rows. Each task looks up PARTITION_RECORDS members.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipeline.build.task_results import WorkFile
 from pipeline.storage.local_folder import LocalFolder
 
 PARTITION_RECORDS = 137_000
-"""Number of records in a partition of UniRef50."""
+"""Number of records in a partition (the records that one reduce task packs) of UniRef50."""
 ID_BYTES = 10
 
 

@@ -41,7 +41,7 @@ class Options:
     rounds: int = 3
     """Number of timed builds of each kind, after one warm-up build."""
     mmseqs: bool = False
-    """Also run MMseqs2."""
+    """Also time a build that searches the test set with MMseqs2."""
 
 
 def records(path: Path, every: int) -> Iterator[tuple[str, str]]:
@@ -115,8 +115,8 @@ def main(options: Options) -> None:
         speeds = [without[0] / own[0] for without, own in zip(times[None], found, strict=True)]
         costs = [own[1] / without[1] for without, own in zip(times[None], found, strict=True)]
         print(
-            f"{kind or 'no exclusion'}: {wall:.1f} s, {cpu:.1f} CPU s; relative to none: speed "
-            f"{statistics.median(speeds):.2f}, CPU time {statistics.median(costs):.2f}"
+            f"{kind or 'no exclusion'}: {wall:.1f} s, {cpu:.1f} CPU s; relative to no exclusion: "
+            f"speed {statistics.median(speeds):.2f}, CPU time {statistics.median(costs):.2f}"
         )
 
 

@@ -1,10 +1,10 @@
-"""Time a whole build: first with one and with two workers, then with two workers and on Ray.
+"""Time a whole build: first one worker against two workers, then two workers against Ray.
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 
 The variants alternate, so a slow phase of the machine affects all of them. Before each build, the
 input is read into the page cache. One worker is compared with two workers before Ray is started.
-Then the benchmark starts a Ray cluster of two cores (`ray start`), before it times builds on Ray.
+For the second comparison, the benchmark starts a Ray cluster of two cores (`ray start`).
 With --own-cluster, the benchmark also times a build that starts and stops Ray itself.
 """
 

@@ -52,8 +52,8 @@ def main(options: Options) -> None:
     lengths = token_lengths(options.fasta, options.seed)
     print(f"{lengths.size:,} sequences, {lengths.sum():,} tokens\n")
     print(
-        "| capacity | packer | fill | spread of Σ length² | its max / mean | sequences, max "
-        "| M sequences/s, median |"
+        "| capacity | packer | fill | spread of Σ length² "
+        "| max / mean of Σ length² | most sequences in a bucket | M sequences/s, median |"
     )
     print("|---|---|---|---|---|---|---|")
     costs: dict[int, dict[str, np.ndarray]] = {}

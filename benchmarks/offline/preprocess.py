@@ -130,7 +130,7 @@ def parse_speed(fasta: Path) -> tuple[float, float]:
 
 
 def tokenizer_speed(path: Path, fasta: Path) -> float:
-    """Return residues/s of the Hugging Face fast tokenizer on one core, for batches of 1,000."""
+    """Return residues/s of the Hugging Face fast tokenizer on one core, in batches of 1,000."""
     import os
 
     from Bio.SeqIO.FastaIO import SimpleFastaParser

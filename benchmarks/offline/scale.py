@@ -3,9 +3,9 @@
     python -m benchmarks.offline.scale
 
 The driver is the process that plans a build and writes its manifest. No records are created or
-read. A partition is the share of the records that one reduce task packs.
-A record's hash determines its partition. For each number of records, the benchmark takes these
-steps in a new process, and prints the peak memory of that process:
+read. A partition is the share of the records that one reduce task packs. A record's hash determines
+its partition. For each number of records, the benchmark takes these steps in a new process, and
+prints the peak memory of that process:
 
 - Divide input files of 10 GB each into tasks, write the task list, and pickle each task, as for a
   worker.
@@ -58,7 +58,7 @@ RECORD_BYTES = 431
 RESIDUES = 362
 FILE_BYTES = 10_000_000_000
 KEPT = 0.91
-"""Share of tokens that remain after deduplication and cropping."""
+"""Share of the records that the made-up results keep."""
 HASH = "0123456789abcdef" * 2
 
 

@@ -201,7 +201,7 @@ def _part(
 
 
 def _headers(rng: np.random.Generator, count: int) -> dict[str, Any]:
-    """Return columns as read from UniRef and TrEMBL headers. Most records are of a few taxa."""
+    """Return made-up values of UniRef and TrEMBL headers. Most records are of a few taxa."""
     taxon = np.minimum(rng.zipf(1.3, count), _TAXA)
     of_uniref = rng.random(count) < 0.75
     return {

@@ -7,8 +7,8 @@ The input is a row of 16,384 tokens: a bucket of the dataset, or sequences of eq
 shape, the outputs and gradients of the two implementations are first compared with those of
 scaled_dot_product_attention in fp32. An error is ‖difference‖ / ‖reference‖. Then torch's profiler
 measures the device time of all kernels, from the fused QKV tensor to its gradient. The two
-implementations alternate, and results are medians of 5 runs. Sines, cosines and the table of blocks
-are computed before timing, because all layers share these tensors.
+implementations alternate, and results are medians of 5 runs. Sines, cosines and our kernel's tiles
+(blocks of a sequence's tokens) are computed before timing, because all layers share these tensors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Loaders of other libraries (peers), which benchmarks/reader.py compares with our reader.
 
-A peer is a function that writes its own copy of a dataset into a folder and returns a loader. A
-loader is a function without arguments; each call yields packed rows.
+A peer is a function that writes a copy of a dataset into a folder and returns a loader. The peer
+`online` writes no copy, but reads FASTA. A loader is a function without arguments; each call yields
+packed rows.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ attends to all tokens of its own sequence. A pass is forward and backward, witho
 
 1. All rungs get the same weights, the same input and the same gradient of the output. Outputs and
 gradients are compared with those of plain torch in fp32. An error is ‖difference‖ / ‖reference‖.
-The layer computes y = x + f(x). For the error of y, ‖reference‖ is therefore the norm of y − x. The
+The layer computes y = x + f(x). For the errors of y and of the gradient of x, ‖reference‖ is the
+norm of the part that f contributes: y − x, and the gradient of x minus the gradient of y. The
 gradient error is the largest error among the gradients of the input and of all parameters. A bf16
 rung fails if an error is more than twice the error of plain torch in bf16. An FP8 rung fails if an
 error is above FP8_LIMITS.

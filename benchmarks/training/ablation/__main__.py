@@ -16,13 +16,15 @@ bucket has, padding included.
 - te-bshd: like torch-bshd, with --backend te.
 - te-thd-online: like te-bshd, but workers pack sequences (next-fit) into rows without padding
   between sequences (THD).
-- te-thd-shards: the trainer as users run it. Its reader serves packed shards, without workers.
+- te-thd-shards: the trainer's own step, fed by its reader from packed shards, without workers and
+  without a CUDA graph.
 - te-thd-graph: like te-thd-shards, in a CUDA graph.
 - te-thd-graph-fp8: like te-thd-graph, with --precision fp8-delayed.
 
-The trainer masks all rows itself, on the device. The workers mask too, as in public recipes, but
-for the trainer's step the original tokens are restored first. Workers prepare batches ahead of
-time. The warm-up consumes these batches before timing begins.
+Workers mask as in public recipes, so that the time for it is measured. The trainer's step masks on
+the device. In variants with workers and the trainer's step, the original tokens are first restored
+from the labels. Workers prepare batches ahead of time. The warm-up consumes these batches before
+timing begins.
 
 Results are tokens/s (without padding, with special tokens) and the peak of torch's allocated memory
 in GiB. If a variant fails, its row gives the reason, the other variants still run, and the exit

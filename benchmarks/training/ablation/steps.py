@@ -45,7 +45,7 @@ def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]
 def rows_of(batches: Iterator[Batch], columns: int) -> Iterator[Row]:
     """Convert batches to the trainer's rows.
 
-    The trainer masks rows itself, so tokens that workers have masked are restored from the labels.
+    The trainer's step masks rows, so tokens that workers have masked are restored from the labels.
     """
     for batch in batches:
         input_ids = (
