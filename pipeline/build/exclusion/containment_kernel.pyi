@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 WINDOW: int
-"""Minimum number of residues of a contained sequence. 12 tokens of 5 bits fit into 60 bits."""
+"""Minimum number of residues of a contained sequence. It is 12, because a window of 12 tokens, at 5
+bits each, fits into a uint64."""
 
 def window_codes(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Return a code for each position: the WINDOW tokens that begin there, uint64[T].
@@ -20,14 +21,14 @@ def code_bits(codes: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
 
     Args:
         codes: uint64[N].
-        shift: 64 minus the logarithm of the number of bits, which is at least 6.
+        shift: 64 minus log2 of the number of bits in the table; at most 58.
     """
 
 def gram_bits(codes: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
-    """Return a bit table (see `code_bits`) of all runs of eight tokens in some windows.
+    """Return a bit table (see `code_bits`) of all runs of eight tokens in N windows.
 
     Args:
-        codes: uint64[N], codes of the windows.
+        codes: uint64[N], codes of the windows (see `window_codes`).
     """
 
 def entries_inside(

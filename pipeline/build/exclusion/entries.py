@@ -121,7 +121,7 @@ class OrdinalEntries(_Ids):
     """Records that a run of MMseqs2 found similar to a sequence of a file.
 
     ids, id_edges: uint8[…] and int64[E + 1], ids of the sequences
-    ordinal: int64[N], ordinals of the records, ascending
+    ordinal: int64[N], ordinals of the records (their numbers among all input records), ascending
     match: int64[N], index of the id of each record's match
     """
 

@@ -1,4 +1,4 @@
-"""All entries of all files of `--exclude`, and the match of each record among them.
+"""Find each record's match among the entries of all files of `--exclude`.
 
 If a record has several matches, one is chosen:
 
@@ -62,7 +62,7 @@ class Match:
 class Candidates:
     """N records of which some may be excluded.
 
-    rows: int64[M], records that are still kept
+    rows: int64[M], indices of the records that are still kept; only these are compared
     ids, stated: large_binary[N], ids and packed headers (see `pack_headers`)
     ordinal, residues: int64[N]
     hash: HASH[N], hashes of the tokens
@@ -106,14 +106,17 @@ class ExclusionIndex:
 
     @property
     def has_names(self) -> bool:
-        """True if a file excludes records by name or ordinal, and not only by sequence. Only then
-        can one of two records with equal sequences match while the other does not."""
+        """True if a file excludes records by name or ordinal, and not only by sequence. Without
+        such a file, records with equal sequences match the same entry or none."""
         return bool(self._names or self._ordinals)
 
     def by_sequence(
         self, candidates: Candidates, tokens: NDArray[np.uint8], edges: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the key of each candidate's match by its tokens, int64[M], or NO_MATCH.
+        """Compare the tokens of each candidate with the entries.
+
+        Return the key of each candidate's match (kind, file and entry as one integer, see
+        `match_keys`), int64[M]; NO_MATCH if there is none.
 
         Args:
             tokens, edges: uint8[T] and int64[N + 1], tokens of the N records, and their edges.
@@ -134,7 +137,10 @@ class ExclusionIndex:
         return best
 
     def by_name(self, candidates: Candidates) -> NDArray[np.int64]:
-        """Return the key of each candidate's match by its names, int64[M], or NO_MATCH."""
+        """Compare the names and the ordinal of each candidate with the entries.
+
+        Return the key of each candidate's match, int64[M]; NO_MATCH if there is none.
+        """
         rows = candidates.rows
         best = np.full(rows.size, NO_MATCH, dtype=np.int64)
         names = RecordNames(candidates.ids, candidates.stated) if self._names else None
@@ -201,14 +207,16 @@ class ExclusionIndex:
 
 
 def exclusion_files(prepared: Sequence[PreparedFile]) -> list[PreparedFile]:
-    """Return the files of --exclude, sorted by name. Keys hold indices into this list."""
+    """Return the files of --exclude, sorted by name. The key of a match holds an index into this
+    list."""
     return sorted(
         (f for f in prepared if f.option == "exclude"), key=lambda f: (f.name, f.xxh3_128)
     )
 
 
 _last_loaded: tuple[tuple[str, ...], ExclusionIndex] | None = None
-"""Identity and index of the last build, because a process works on one build at a time."""
+"""Identity and index of the last build. One index is enough, because a process works on one build
+at a time."""
 
 
 def load_exclusions(

@@ -31,7 +31,7 @@ class RecordNames:
 
     def compared_with(self, entries: NameEntries) -> Iterable[NDArray[np.void]]:
         """Return the hashes of all ids and of all accessions, each HASH[N]. For a list of ids, also
-        return the hashes of all entry names."""
+        return the hashes of all UniProt names, such as HBA_HUMAN."""
         return self._of_list if isinstance(entries, ListedNames) else self._of_table
 
 
@@ -41,7 +41,7 @@ def _hashes(texts: Text) -> NDArray[np.void]:
 
 
 class NameIndex:
-    """The names of one file."""
+    """The names in one file, which is a list of ids or a result table."""
 
     def __init__(self, entries: NameEntries, coverage: float) -> None:
         """
@@ -53,7 +53,9 @@ class NameIndex:
         self._table = HashTable(entries.hash.view("S16"))
 
     def find(self, names: NDArray[np.void], residues: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first match of each name, int64[N]; -1 if there is none.
+        """Find the first match of each name whose alignment covers enough of the record.
+
+        Return the index of the match's id in `NameEntries.ids`, int64[N]; -1 if there is no match.
 
         Args:
             names: HASH[N], hashes of names.

@@ -37,7 +37,7 @@ _BLOCK: Final = 1024
 
 
 class EqualTo:
-    """The whole sequences of one file."""
+    """The sequences of one file, for records that equal one of them."""
 
     def __init__(self, entries: SequenceEntries) -> None:
         tokens = entries.text[entries.text != SEPARATOR]
@@ -56,7 +56,7 @@ class EqualTo:
 
 
 class Containing:
-    """The sequences of all files, to be found inside records."""
+    """The sequences of all files, for records that contain one of them."""
 
     def __init__(
         self, files: Sequence[SequenceEntries], keys: NDArray[np.int64], rank: NDArray[np.int64]
@@ -123,7 +123,7 @@ def prefix_free(
         text: uint8[T], tokens of all entries.
         begin, end: int64[E], each entry's part of `text`.
         codes: uint64[E], codes of the entries' first windows.
-        rank: int64[E].
+        rank: int64[E], rank of each entry; a lower rank is preferred.
     """
     long = np.flatnonzero(end - begin >= WINDOW)
     order = long[np.argsort(codes[long], kind="stable")]
@@ -144,7 +144,7 @@ def prefix_free(
 
 
 class ContainedIn:
-    """The sequences of one file, in which records are to be found."""
+    """The sequences of one file, for records that are contained in one of them."""
 
     def __init__(self, entries: SequenceEntries) -> None:
         self._entries = entries
@@ -180,5 +180,6 @@ class ContainedIn:
 
 
 def shift_for(bits: int) -> int:
-    """Return the shift of a bit table (see `code_bits`) of at least `bits` bits, up to 2^27."""
+    """Return the shift (see `code_bits`) of a bit table with more than `bits` bits, but not more
+    than 2^27."""
     return 64 - min(27, max(12, bits.bit_length()))

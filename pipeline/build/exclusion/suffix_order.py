@@ -33,7 +33,7 @@ def suffix_order(text: NDArray[np.uint8]) -> NDArray[np.int64]:
         int64[W].
     """
     codes = window_codes(text)
-    is_window = (codes & np.uint64(31)) != 0  # the last of its tokens is not behind the entry's end
+    is_window = (codes & np.uint64(31)) != 0  # the window ends inside its entry
     order = np.argsort(codes, kind="stable")
     group = _firsts(np.concatenate(([True], np.diff(codes[order]) != 0))[: text.size])
     rank = np.empty(text.size, dtype=np.int64)

@@ -67,8 +67,8 @@ _LITERAL: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`""")
 class Where:
     """A checked expression.
 
-    names: columns that the expression uses
-    metadata: the names among these that are columns of the table of --metadata
+    names: columns that the expression uses, without those of --metadata
+    metadata: columns of --metadata that the expression uses
     """
 
     expression: pl.Expr

@@ -6,8 +6,8 @@ first piece as a record of the other. All records with a first piece are in the 
 
 1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
    MMseqs2 made the table in this build, look up the hash of the record's sequence.
-2. Collect the clusters of each first piece of kept records (before duplicates are dropped). Note
-   the cluster with the smallest key, and pair it with each of the others.
+2. For each first piece, collect the clusters of all kept records with this first piece. (Duplicates
+   are still among the kept records.) Pair the cluster with the smallest key with every other one.
 3. If a kept record is not in the table, but another record with the same first piece is, give it
    the other record's cluster.
 
@@ -102,7 +102,8 @@ def _look_up(run: RecordRun, table: ClusterTable, task: LinkTask) -> _LookedUp:
 
 
 def _clusters_of_sequences(rows: RecordRows, table: ClusterTable) -> NDArray[np.uint64]:
-    """Look up the lower halves of the records' hashes, in decimal digits (`cluster_records`)."""
+    """Look up the lower halves of the records' hashes. `cluster_records` gave them to MMseqs2 as
+    the ids of the sequences, in decimal digits."""
     names = [b"%d" % low for low in rows.hash["low"].tolist()]
     ends = np.cumsum([0, *map(len, names)], dtype=np.int64)
     return table.find(_keys(np.frombuffer(b"".join(names), dtype=np.uint8), ends[:-1], ends[1:]))
@@ -157,7 +158,8 @@ def _first_pieces(run: RecordRun, longest: int) -> NDArray[np.uint64]:
 
 
 class _SharedPieces:
-    """First pieces of kept records that are in clusters. Each has the smallest of its clusters."""
+    """First pieces of the kept records that are in clusters. For each first piece, the smallest key
+    of these clusters is stored."""
 
     def __init__(self) -> None:
         self._pieces = np.empty(0, dtype=np.uint64)  # ascending

@@ -1,6 +1,7 @@
 """Settings of `mmseqs easy-linclust`, for `--clusters mmseqs:0.5`.
 
-All settings that have an effect are given here, because defaults differ between versions. The
+These settings are given, because their defaults may differ between versions of MMseqs2.
+`cluster_records.py` adds the minimum identity. All other settings have the defaults of MMseqs2. The
 clusters do not depend on the number of threads or on the memory.
 """
 

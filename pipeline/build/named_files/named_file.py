@@ -44,7 +44,7 @@ class NamedFile:
 
     @property
     def mmseqs_suffix(self) -> str:
-        """End of the fingerprint that depends on MMseqs2; empty if `mmseqs` is False."""
+        """Last part of the fingerprint, with the version of MMseqs2; empty if `mmseqs` is False."""
         return f"-mmseqs-{self.mmseqs_version}" if self.mmseqs else ""
 
 

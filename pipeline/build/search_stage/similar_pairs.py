@@ -1,9 +1,10 @@
 """Find similar sequences in two FASTA files, with MMseqs2.
 
-The settings are those of `--exclude mmseqs:FILE` and of `thdpack stats --against mmseqs:FILE`. All
-settings that have an effect are given here, because defaults differ between versions of MMseqs2.
-`--split 1` keeps MMseqs2 from dividing the targets according to the machine's memory. MMseqs2
-writes the same rows with any number of threads, but in another order.
+`--exclude mmseqs:FILE` and `thdpack stats --against mmseqs:FILE` use the settings of this module.
+These settings are given, because their defaults may differ between versions of MMseqs2. All other
+settings have the defaults of MMseqs2. `--split 1` keeps MMseqs2 from dividing the targets according
+to the machine's memory. MMseqs2 writes the same rows with any number of threads, but in another
+order.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Tables of clusters (`--clusters`).
 
-`read_clusters.py` converts a table into a work file, which `cluster_table.py` looks up.
+`read_clusters.py` converts a table into a work file, in which `cluster_table.py` looks up members.
 `joined_keys.py` joins clusters that share a member.
 """

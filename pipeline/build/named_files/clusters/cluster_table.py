@@ -1,7 +1,8 @@
 """Work file of a table of clusters: key of each member, ascending, and key of its cluster.
 
+The key of a member or cluster is the xxh3_64 of its id. The id of a cluster is its representative.
 A process that looks up members maps the file into memory. A file in an object store is first copied
-to a temporary file of the local disk.
+to a temporary file on the local disk.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class ClusterTable:
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the key of each member's cluster, uint64[N]; 0 for a key that is no member."""
         found = np.zeros(keys.size, dtype=np.uint64)
-        order = np.argsort(keys)  # so that neighbours are near each other in the file
+        order = np.argsort(keys)  # so that the keys of a batch are next to each other
         wanted = keys[order]
         edges = [*np.searchsorted(wanted, self.firsts).tolist(), keys.size]
         for (members, clusters), first, last in zip(
@@ -125,7 +126,7 @@ def open_cluster_table(file: WorkFile, work: Folder) -> ClusterTable:
 
 
 def _copied(file: WorkFile, work: Folder) -> pa.Buffer:
-    """Copy a file of a store to a temporary file of the local disk, and map it."""
+    """Copy a file of an object store to a temporary file on the local disk, and map it."""
     with tempfile.NamedTemporaryFile(prefix="thdpack-clusters-") as copy:
         for begin in range(0, file.bytes, _STEP_BYTES):
             end = min(begin + _STEP_BYTES, file.bytes)

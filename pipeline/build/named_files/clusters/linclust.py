@@ -1,4 +1,4 @@
-"""Prepare `--clusters mmseqs:0.5`: an empty table, until MMseqs2 has clustered the records."""
+"""Prepare `--clusters mmseqs:0.5`: write an empty table, which `cluster_records` replaces later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.storage.folder import Folder
 
 
 def prepare_linclust(file: NamedFile, name: str, work: Folder) -> PreparedFile:
-    """Write an empty table. Its hash covers the version and the settings of MMseqs2.
+    """Write an empty table. The hash in the result covers the version and the settings of MMseqs2.
 
     Raises:
         BuildError: the identity is wrong, or the work file cannot be written.

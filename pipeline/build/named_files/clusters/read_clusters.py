@@ -83,9 +83,11 @@ def prepare_clusters(file: NamedFile, name: str, work: Folder) -> PreparedFile:
 
 @contextmanager
 def _buckets_of(file: NamedFile, name: str, work: Folder) -> Iterator[list[Path]]:
-    """Yield paths of temporary files, on the disk of the work folder if it is on a disk.
+    """Yield paths for temporary files, in a new folder that is removed at the end.
 
-    name: name of the work file.
+    If the work folder is on a local disk, the new folder is inside the work folder.
+
+    name: name of the work file, for errors.
 
     Raises:
         BuildError: a file cannot be written.
@@ -194,7 +196,8 @@ def _sort(path: Path) -> NDArray[np.uint64]:
 
 
 def _sorted_rows(buckets: Sequence[Path], joined: JoinedKeys) -> Iterator[Rows]:
-    """Yield the sorted rows of all files. Joined clusters have the key of the joined cluster."""
+    """Yield the sorted rows of all files. If a cluster was joined with others, the key of the
+    joined cluster replaces the cluster's own key."""
     for path in buckets:
         members, clusters = np.fromfile(path, dtype=np.uint64).reshape(2, -1)
         yield members, joined.of(clusters)

@@ -1,4 +1,4 @@
-"""Read a FASTA file of --exclude."""
+"""Read a FASTA file that `--exclude` names."""
 
 from __future__ import annotations
 

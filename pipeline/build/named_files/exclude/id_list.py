@@ -1,4 +1,4 @@
-"""Read a list of ids of --exclude: one id on each line."""
+"""Read a list of ids that `--exclude` names: one id on each line."""
 
 from __future__ import annotations
 

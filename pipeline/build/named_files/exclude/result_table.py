@@ -1,4 +1,4 @@
-"""Read a result table of MMseqs2 or BLAST of --exclude.
+"""Read a result table of MMseqs2 or BLAST that `--exclude` names.
 
 The table has tabs between its columns. Without a header line, it has the 12 columns of BLAST's
 format 6, which MMseqs2 calls m8. Lines that begin with # are comments, as in BLAST's format 7.

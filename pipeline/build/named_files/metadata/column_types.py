@@ -18,8 +18,9 @@ MISSING: Final = ("", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 """Texts that mean "no value". In a column of texts, only the first one (the empty text) does."""
 _BOOLEANS: Final = ("true", "True", "TRUE", "false", "False", "FALSE")
 _FLOAT: Final = r"^-?((0|[1-9][0-9]{0,17})(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|inf)$"
-"""Numbers as programs write them. `007` and whole numbers of 19 digits are texts, because they may
-be identifiers, and would lose digits."""
+"""Texts that count as floating-point numbers. Numbers with leading zeros, such as `007`, do not
+match, because they may be identifiers. Numbers with 19 digits before the point do not match,
+because a float would lose digits."""
 
 
 class TextTypes:

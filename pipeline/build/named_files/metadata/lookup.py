@@ -188,7 +188,7 @@ class _Texts:
 
 
 def _numbers(column: pa.Array, dtype: Any) -> NDArray[Any]:
-    """Return the numbers of a column, without a copy. In place of a null is an arbitrary number."""
+    """Return the numbers of a column, without a copy. Nulls become arbitrary numbers."""
     return np.frombuffer(column.buffers()[1], dtype=dtype)[column.offset :][: len(column)]
 
 

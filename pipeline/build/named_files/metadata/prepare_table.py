@@ -5,9 +5,10 @@
 2. Divide the hashes into ranges of about RUN_BYTES. For each range, collect its rows from all runs,
    sort them, refuse keys that occur twice, and write them as a record batch of the work file.
 
-The work file is an Arrow file: the hash, the key as the column `""`, and the other columns. Equal
-hashes are in the same batch. This needs about 0.5 GB of memory, whatever the size of the table, and
-room on the disk for two copies of the table.
+The work file is an Arrow file with these columns: the hash, the row's number in the table, the key
+(its column name is empty), and the other columns of the table. Equal hashes are in the same batch.
+This module needs about 0.5 GB of memory, whatever the size of the table, and room on the disk for
+two copies of the table.
 """
 
 from __future__ import annotations
@@ -280,7 +281,8 @@ class _Content:
         return xxhash.xxh3_128_hexdigest(json.dumps(described).encode())
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows: for each column the nulls, and the values or their sizes and bytes."""
+        """Add rows. For each column, hash which values are null, and the values. For a column of
+        texts, hash sizes and bytes of the texts."""
         for name, kind in self._types.items():
             stated, sizes, values = self._digests[name]
             column = batch.column(name)
