@@ -74,7 +74,7 @@ def clusters(table: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, clusters: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the digests of an uninterrupted build by one process."""
+    """Return the hashes of all files of an uninterrupted build by one process."""
     out = tmp_path_factory.mktemp("whole") / "out"
     return digest(preprocess(corpus, out, *OPTIONS, "--clusters", clusters, **SIZES))
 
@@ -87,7 +87,7 @@ def write_table(path: Path, rows: list[Row]) -> Path:
 def check_splits(
     out: Path, records: list[tuple[str, str]], table: list[Row], piece: int = PIECE
 ) -> None:
-    """Compare the cluster and the split of each record with those of the plain program."""
+    """Compare the cluster and the split of each record with those that SlowClusters finds."""
     rows = read_records(out)
     kept = [row["status"] in ("kept", "duplicate") for row in rows]
     slow = SlowClusters(
@@ -118,7 +118,7 @@ def check_splits(
         ({"dedup": "none", "on_invalid": "skip"}, "many"),
     ],
 )
-def test_splits_are_those_of_connected_components(
+def test_clusters_and_splits_equal_those_of_a_plain_python_program(
     build_here: BuildHere,
     monkeypatch: pytest.MonkeyPatch,
     records: list[tuple[str, str]],
@@ -141,7 +141,7 @@ def test_splits_are_those_of_connected_components(
 
 
 @pytest.mark.parametrize("kind", ["plain", "gz"])
-def test_bytes_depend_neither_on_the_order_of_rows_nor_on_workers(
+def test_bytes_depend_neither_on_the_order_of_rows_nor_on_the_number_of_workers(
     run: Run, table: list[Row], corpus: Path, whole: dict[str, str], tmp_path: Path, kind: str
 ) -> None:
     rows = [*table, *table[:20]] if kind == "gz" else [*table]  # repeated rows change nothing
@@ -161,7 +161,7 @@ def test_bytes_depend_neither_on_the_order_of_rows_nor_on_workers(
 
 
 def test_killed_builds_with_clusters_give_the_same_bytes(tmp_path: Path) -> None:
-    """Kill a build at random changes of its folder or random writes, from planning to clean-up."""
+    """Kill a build right before random changes of its folder, or halfway through random writes."""
     made = made_corpus(300, seed=2)
     (tmp_path / "made.fasta").write_bytes(fasta(made))
     rows = made_table([header for header, _ in made], seed=2)
@@ -263,9 +263,18 @@ def test_a_table_that_names_no_input_record_is_an_error_with_examples(
         (gzip.compress(b"a\tb\n" * 99, mtime=0)[:-9], "clusters.tsv: truncated gzip archive"),
         (None, "clusters.tsv: no such file"),
     ],
-    ids=["no tab", "third column", "no member", "no cluster", "blank", "long", "gz", "missing"],
+    ids=[
+        "no tab",
+        "third column",
+        "no member",
+        "no representative",
+        "blank",
+        "long",
+        "gz",
+        "missing",
+    ],
 )
-def test_errors_name_the_file_and_the_line(
+def test_the_error_for_an_invalid_table_of_clusters_names_the_file_and_the_fault(
     run: Run, corpus: Path, tmp_path: Path, text: bytes | None, said: str
 ) -> None:
     path = tmp_path / "clusters.tsv"

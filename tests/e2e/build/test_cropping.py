@@ -1,4 +1,6 @@
-"""Records that are equal after cropping are all in one split; --dedup cropped keeps only one.
+"""Records that are equal after cropping are all in one split.
+
+`--dedup cropped` keeps only the first of them.
 
 A piece is one of the sequences into which `--long split` cuts a record. A run is a group of
 consecutive records that a reduce task reads at once.
@@ -127,7 +129,9 @@ def test_dedup_cropped_gives_the_same_bytes_with_one_run_and_with_many(
     assert digest(tmp_path / "whole") == digest(tmp_path / "runs")
 
 
-def test_dedup_cropped_needs_cropping(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_dedup_cropped_is_refused_unless_long_is_truncate(
+    run: Run, corpus: Path, tmp_path: Path
+) -> None:
     done = run(
         "preprocess", corpus, "--out", tmp_path / "out", "--dedup", "cropped", "--long", "split"
     )
@@ -149,7 +153,7 @@ def test_first_piece_hashes_match_the_xxhash_library() -> None:
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_stats_count_records_that_are_equal_after_cropping(
+def test_the_command_stats_counts_records_that_equal_an_earlier_one_after_cropping(
     run: Run,
     build_here: BuildHere,
     corpus: Path,

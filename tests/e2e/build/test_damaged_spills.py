@@ -154,7 +154,7 @@ def clear(place: str) -> None:
         lambda c: c + c,
     ],
 )
-def test_a_spill_of_a_different_length_is_written_again(
+def test_a_spill_whose_length_changed_is_written_again(
     build_here: BuildHere,
     corpus: Path,
     tmp_path: Path,
@@ -171,7 +171,7 @@ def test_a_spill_of_a_different_length_is_written_again(
 def test_swapped_partitions_of_a_spill_are_found(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Swap the positions of two partitions. The bytes of each partition are still valid."""
+    """Swap the positions of two partitions in the index. The partitions do not change."""
     place = str(tmp_path / "out")
     monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
 
@@ -182,7 +182,7 @@ def test_swapped_partitions_of_a_spill_are_found(
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_a_disk_that_damages_every_spill_ends_the_build_with_an_error(
+def test_a_spill_that_is_damaged_again_after_each_attempt_ends_the_build_with_an_error(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = str(tmp_path / "out")
@@ -204,7 +204,7 @@ def test_a_disk_that_damages_every_spill_ends_the_build_with_an_error(
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_a_task_list_replaces_damaged_files(
+def test_run_task_and_commit_write_damaged_work_files_again(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path
 ) -> None:
     with reporter(as_json=False) as report:
@@ -230,10 +230,10 @@ def test_a_task_list_replaces_damaged_files(
     assert made == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_worker_processes_replace_damaged_spills(
+def test_worker_processes_write_a_damaged_spill_again(
     run_process: Any, corpus: Path, tmp_path: Path
 ) -> None:
-    """Run the command with worker processes, and damage a spill between the two stages."""
+    """Run the command with worker processes. Damage a spill after the map stage."""
     import subprocess
 
     from tests.helpers.processes.command_line import REPO, command, environment
@@ -273,7 +273,7 @@ def test_worker_processes_replace_damaged_spills(
 
 
 def flip_when_mapped(out: str) -> None:
-    """Damage a spill when the first stage has ended. The command's process calls this function."""
+    """Damage a spill when the map stage has ended. The command's process calls this function."""
     from pipeline.build.build_dataset import Build
 
     save = Build._map

@@ -151,7 +151,7 @@ def records() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def excluded(records: list[tuple[str, str]]) -> Excluded:
-    """Return files of `--exclude`. Each kind of match occurs."""
+    """Return files of `--exclude`. Together they match records in all ways that KINDS lists."""
     residues = [text for _, text in records]
     entries = [
         *((f"whole{i}", residues[i]) for i in range(0, 30, 3)),
@@ -178,7 +178,7 @@ def words_for(paths: list[str]) -> list[str]:
     return [word for path in paths for word in ("--exclude", path)]
 
 
-def test_excluded_records_are_accounted_for(
+def test_every_excluded_record_is_counted_and_inspect_says_what_it_matches(
     run: Run,
     records: list[tuple[str, str]],
     excluded: Excluded,
@@ -214,7 +214,7 @@ def test_excluded_records_are_accounted_for(
     assert " in m8 (--exclude)" in shown["similar"]
 
 
-def test_order_compression_and_layout_of_the_files_do_not_change_the_bytes(
+def test_the_order_compression_and_layout_of_files_of_exclude_do_not_change_the_bytes(
     excluded: Excluded, corpus: Path, tmp_path: Path
 ) -> None:
     random.seed(1)
@@ -244,7 +244,7 @@ def test_order_compression_and_layout_of_the_files_do_not_change_the_bytes(
     assert found[0] == found[1]
 
 
-def test_kills_task_lists_and_workers_do_not_change_the_bytes(
+def test_with_exclude_killed_builds_and_task_lists_give_the_bytes_of_an_uninterrupted_build(
     run: Run, excluded: Excluded, corpus: Path, tmp_path: Path
 ) -> None:
     options = (*SHAPE, *words_for(write_files(tmp_path, excluded)))
@@ -270,7 +270,9 @@ def test_kills_task_lists_and_workers_do_not_change_the_bytes(
     assert digest(listed) == whole
 
 
-def test_files_without_any_match_are_reported(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_a_file_of_exclude_is_reported_if_it_matches_no_record_or_has_changed(
+    run: Run, corpus: Path, tmp_path: Path
+) -> None:
     (tmp_path / "ids").write_text("nobody\nnothing\n")
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", tmp_path / "ids")
     assert done.returncode == 0

@@ -37,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the digests of an uninterrupted build."""
+    """Return the hashes of all files of an uninterrupted build."""
     return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *SHAPE, **SIZES))
 
 
@@ -87,7 +87,7 @@ MOMENTS = {
     "driver": (1, 3, 6, 9, 11) if LONG else (1, 8),
     "worker": (1, 4, 7, 10) if LONG else (4,),
 }
-"""Numbers of finished tasks at which the test kills each victim, one number per build."""
+"""Numbers of tasks that have finished before each kill, by the process that is killed."""
 
 
 @pytest.mark.parametrize("victim", MOMENTS)
@@ -202,7 +202,7 @@ def test_ctrl_c_ends_a_build_quickly_and_the_same_command_resumes(
     assert run("preprocess", corpus, "--out", out, *SHAPE, **SIZES).returncode == 0
 
 
-def test_two_builds_into_one_folder_do_not_mix(
+def test_a_second_build_into_a_folder_is_refused_and_the_first_one_finishes(
     run_process: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"

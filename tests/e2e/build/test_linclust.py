@@ -23,7 +23,7 @@ SIZES = {"task_bytes": 8_000, "partition_bytes": 8_000}
 @pytest.fixture(scope="module")
 def families() -> list[tuple[str, str]]:
     """Return records of 40 families. Members of a family differ in a few residues at the end, and
-    some are copies. Records of different families have nothing in common."""
+    some are copies. Residues of different families are drawn independently."""
     rng = random.Random(1)
     found = []
     for family in range(40):
@@ -45,7 +45,7 @@ def corpus(families: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFac
 
 
 @needs_mmseqs
-def test_families_are_clusters_and_the_bytes_do_not_depend_on_threads(
+def test_each_family_is_a_cluster_and_the_number_of_workers_does_not_change_the_bytes(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     for workers in (1, 2):
@@ -68,8 +68,10 @@ def test_families_are_clusters_and_the_bytes_do_not_depend_on_threads(
     assert not (tmp_path / "1" / ".build").exists()
 
 
-def test_the_version_of_mmseqs_and_the_identity_are_part_of_the_digest(tmp_path: Path) -> None:
-    """The digest of a build covers the digests of prepared files."""
+def test_the_hash_of_the_prepared_table_covers_the_version_of_mmseqs_and_the_identity(
+    tmp_path: Path,
+) -> None:
+    """The prepare task writes this table. The digest of a build covers the table's hash."""
     work, digests = LocalFolder(tmp_path, tmp_path), {}
     for version, identity in (("14", "0.5"), ("15", "0.5"), ("14", "0.6"), ("14", "0.50")):
         value = NamedFile(
@@ -106,7 +108,9 @@ def test_a_build_that_keeps_no_record_is_an_error(run: Run, corpus: Path, tmp_pa
     assert "no record was kept" in done.stderr
 
 
-def test_a_task_list_refuses_to_run_mmseqs(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_plan_tasks_refuses_clusters_that_mmseqs_must_compute(
+    run: Run, corpus: Path, tmp_path: Path
+) -> None:
     done = run("plan-tasks", corpus, "--out", tmp_path / "out", "--clusters", "mmseqs:0.5")
     assert done.returncode == 1
     assert "a task list cannot contain mmseqs:0.5, because MMseqs2 needs the records" in done.stderr

@@ -207,10 +207,10 @@ def test_a_killed_and_resumed_build_and_a_task_list_have_the_same_bytes(
     assert digest(listed) == whole
 
 
-def test_a_damaged_work_file_is_written_again(
+def test_a_damaged_copy_of_the_table_in_the_work_folder_is_written_again(
     run: Run, corpus: Path, table: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is damaged after the prepare task, before a task reads it."""
+    """The prepare task writes this file. The test damages it before a map task reads it."""
     path = write_table(tmp_path / "table.tsv", table)
     whole = digest(preprocess(corpus, tmp_path / "whole", "--metadata", str(path)))
     damaged = iter([True])

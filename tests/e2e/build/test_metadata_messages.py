@@ -1,4 +1,4 @@
-"""Messages about tables of `--metadata`, and full headers."""
+"""Messages about the table of `--metadata`, and headers that `--keep-header` stores."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def table(records: list[tuple[str, str]]) -> list[Row]:
         ("Entry,x\n", "the table has no rows"),
     ],
 )
-def test_a_wrong_table_prints_one_error_line(
+def test_the_error_for_an_invalid_table_names_the_file_and_the_fault(
     run: Run, corpus: Path, tmp_path: Path, text: str, said: str
 ) -> None:
     path = tmp_path / "table.csv"
@@ -59,7 +59,7 @@ def test_a_wrong_table_prints_one_error_line(
     assert said in last
 
 
-def test_the_key_column_is_accession_then_entry_then_id(run: Run, tmp_path: Path) -> None:
+def test_a_column_named_accession_in_any_case_is_the_key_column(run: Run, tmp_path: Path) -> None:
     source, path = tmp_path / "x.fasta", tmp_path / "table.csv"
     source.write_text(">one\nMKV\n>two\nMKA\n")
     path.write_text("Key,ID2,Accession\nx,two,one\ny,one,two\n")
@@ -67,7 +67,7 @@ def test_the_key_column_is_accession_then_entry_then_id(run: Run, tmp_path: Path
     assert [row["ID2"] for row in read_records(tmp_path / "out")] == ["two", "one"]
 
 
-def test_a_table_without_any_match_is_reported(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_a_table_that_matches_no_record_is_reported(run: Run, corpus: Path, tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("id,x\nnobody,1\n")
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", path)
@@ -76,7 +76,7 @@ def test_a_table_without_any_match_is_reported(run: Run, corpus: Path, tmp_path:
     assert {row["x"] for row in read_records(tmp_path / "out")} == {None}
 
 
-def test_inspect_shows_the_header_and_the_values(
+def test_inspect_shows_the_header_of_a_record_and_its_values_from_the_table(
     run: Run, records: list[tuple[str, str]], corpus: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "table.tsv"
@@ -89,7 +89,7 @@ def test_inspect_shows_the_header_and_the_values(
     assert "empty" not in shown
 
 
-def test_an_expression_is_checked_with_the_types_of_the_table_before_any_work(
+def test_a_where_expression_is_checked_against_the_types_of_the_table_before_any_work(
     run: Run, corpus: Path, table: list[Row], tmp_path: Path
 ) -> None:
     path = write_table(tmp_path / "table.tsv", table)
@@ -104,7 +104,7 @@ def test_an_expression_is_checked_with_the_types_of_the_table_before_any_work(
         assert not (tmp_path / "out").exists()
 
 
-def test_headers_with_bytes_that_are_not_utf8_or_without_description_are_kept(
+def test_keep_header_stores_headers_that_are_not_utf8_or_empty_or_have_no_description(
     tmp_path: Path,
 ) -> None:
     source = tmp_path / "x.fasta"

@@ -1,4 +1,4 @@
-"""Builds on a Ray cluster give the same bytes, whichever processes are killed.
+"""A build on a Ray cluster gives the bytes of a build without Ray, even if processes are killed.
 
 The cluster runs on this machine. For each job, Ray starts a Python process on each core. Each start
 takes a second of CPU time, so the tests use two nodes and few kills. THDPACK_LONG adds a node and
@@ -67,7 +67,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a corpus of only three tasks and partitions, because the store is slow."""
+    """Write a small corpus. Its build has few tasks and partitions, because the store is slow.
+
+    With THDPACK_LONG, the corpus is as large as `corpus`.
+    """
     path = tmp_path_factory.mktemp("short") / "made.fasta"
     path.write_bytes(fasta(made_records(5000 if LONG else 1000)))
     return path
@@ -75,7 +78,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the digests of a build without Ray."""
+    """Return the hashes of all files of a dataset built without Ray."""
     return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
 
 
@@ -91,8 +94,10 @@ def cluster(server: ObjectStore) -> Iterator[Any]:
 
 
 def start(corpus: object, out: object, address: str | None) -> Started:
-    """Start a build on Ray. The command runs in the folder of `out` and gets relative paths, but
-    the nodes run in another folder.
+    """Start a build on Ray. The nodes run in another folder than the command.
+
+    If `out` is a path, the command runs in its parent folder. Paths are given relative to the
+    folder of the command.
     """
     where = () if address is None else ("--ray-address", address)
     here = Path(out).parent if isinstance(out, Path) else REPO
@@ -127,7 +132,9 @@ def finish(process: Started) -> None:
 def test_killing_workers_a_node_and_the_driver_does_not_change_the_bytes(
     cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:
-    """A build survives the loss of workers and nodes. A killed driver is started again."""
+    """A build survives the loss of workers and nodes. If the driver is killed, the test starts it
+    again.
+    """
     out = tmp_path / "out"
     rng = random.Random(2)
     process = start(corpus, out, cluster.address)
@@ -174,7 +181,7 @@ def test_nodes_that_share_only_an_object_store_give_the_same_bytes(
     assert not any(name.startswith(".build") for name in objects("s3://bucket/out"))
 
 
-def test_a_broken_input_gives_the_same_error_on_ray(
+def test_on_ray_the_error_for_a_broken_input_names_its_line_and_has_no_traceback(
     cluster: Any,
     tmp_path: Path,
     short: Path,
@@ -189,7 +196,7 @@ def test_a_broken_input_gives_the_same_error_on_ray(
     assert "Traceback" not in printed
 
 
-def test_ctrl_c_stops_the_ray_cluster_and_a_build_without_ray_resumes(
+def test_after_ctrl_c_the_ray_cluster_is_gone_and_the_build_resumes_without_ray(
     run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:
     out = tmp_path / "out"
@@ -212,7 +219,9 @@ def test_ctrl_c_stops_the_ray_cluster_and_a_build_without_ray_resumes(
     assert digest(out) == whole
 
 
-def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_a_ray_address_where_no_cluster_answers_is_an_error(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
     with socket.socket() as silent:  # reserves a port, but does not listen
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -223,7 +232,7 @@ def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corp
     assert "Traceback" not in done.stderr
 
 
-def test_without_a_cluster_on_this_machine_the_error_names_our_options(
+def test_without_a_local_cluster_the_error_names_our_option_and_not_the_one_of_ray(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def init(**options: Any) -> None:
@@ -237,8 +246,12 @@ def test_without_a_cluster_on_this_machine_the_error_names_our_options(
     assert "`--address`" not in str(raised.value)
 
 
-def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Path) -> None:
-    """The driver writes a file into the folder. A node that does not see this file is refused."""
+def test_a_node_must_have_the_versions_of_the_driver_and_see_the_same_folder(
+    tmp_path: Path,
+) -> None:
+    """The driver writes a file into the dataset's folder. A node that does not see it
+    is refused.
+    """
     (tmp_path / "shared").touch()
     out = LocalFolder(tmp_path, tmp_path)
     NodeRequirements("shared", versions()).refuse_other(out)

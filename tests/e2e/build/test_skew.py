@@ -105,7 +105,7 @@ def test_copies_of_one_sequence_take_little_memory(tmp_path: Path) -> None:
 @pytest.mark.skipif(not LONG, reason="takes minutes and 10 GB of disk; set THDPACK_LONG=1")
 @pytest.mark.timeout(LONGEST_SECONDS)
 @pytest.mark.parametrize(("copies", "id_bytes"), [(10_000_000, 0), (450_000, 10_000)])
-def test_ten_million_copies_and_four_gigabytes_of_ids_fit_into_a_workers_memory(
+def test_ten_million_copies_or_four_gigabytes_of_ids_fit_into_a_workers_memory(
     tmp_path: Path, copies: int, id_bytes: int
 ) -> None:
     source, out = tmp_path / "copies.fasta", tmp_path / "out"
@@ -127,7 +127,7 @@ def test_ten_million_copies_and_four_gigabytes_of_ids_fit_into_a_workers_memory(
     ],
 )
 @pytest.mark.parametrize("grouped_from", [2, 512])
-def test_a_partition_sorted_in_many_runs_has_the_bytes_of_one_run(
+def test_a_partition_gives_the_same_bytes_whether_it_is_read_in_one_run_or_in_many(
     build_here: BuildHere,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

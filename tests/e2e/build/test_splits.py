@@ -79,7 +79,7 @@ def check_splits(out: Path, records: list[tuple[str, str]], split: str) -> None:
     ],
     ids=["truncate", "split", "drop", "no-train", "only-test"],
 )
-def test_every_record_is_in_the_split_that_its_hash_decides(
+def test_every_kept_record_is_in_the_split_that_its_hash_decides(
     build_here: BuildHere,
     run: Run,
     tmp_path: Path,
@@ -104,7 +104,7 @@ def test_every_record_is_in_the_split_that_its_hash_decides(
     assert run("verify", out, "--deep").returncode == 0
 
 
-def test_equal_shares_give_the_same_dataset_however_they_are_written(
+def test_the_same_shares_in_another_notation_count_as_the_same_option(
     build_here: BuildHere, run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     build_here(corpus, tmp_path / "out")
@@ -118,7 +118,7 @@ def test_equal_shares_give_the_same_dataset_however_they_are_written(
     assert "--split train=0.99,valid=0.01 → train=0.98,valid=0.02" in done.stderr
 
 
-def test_a_test_split_takes_no_record_from_valid(
+def test_adding_a_test_split_takes_no_record_from_valid(
     build_here: BuildHere, tmp_path: Path, corpus: Path
 ) -> None:
     found = {}
@@ -132,7 +132,7 @@ def test_a_test_split_takes_no_record_from_valid(
     assert two
 
 
-def test_every_command_knows_the_test_split(
+def test_inspect_stats_and_bench_reader_accept_the_test_split(
     build_here: BuildHere, run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"
@@ -197,7 +197,9 @@ def test_a_wrong_value_of_split_prints_one_error_line(run: Run, text: str, said:
 
 
 @pytest.mark.parametrize("option", ["--valid-fraction", "--val-fraction", "--test-fraction"])
-def test_the_error_for_an_old_or_foreign_option_names_split(run: Run, option: str) -> None:
+def test_the_error_for_an_old_or_foreign_option_suggests_the_option_split(
+    run: Run, option: str
+) -> None:
     done = run("preprocess", "x", "--out", "d", option, "0.1")
     assert done.returncode == 2
     assert f"no option {option}: use --split train=0.9" in done.stderr

@@ -42,7 +42,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the digests of a dataset built by one command."""
+    """Return the hashes of all files of a dataset built by one command."""
     return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
 
 
@@ -144,7 +144,7 @@ def finish(*processes: Started) -> None:
         ),
     ],
 )
-def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_list(
+def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_tasks(
     tmp_path: Path, corpus: Path, whole: dict[str, str], clusters: bool
 ) -> None:
     """With clusters, the list has a link stage."""
@@ -203,7 +203,9 @@ def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
     assert done.stderr.startswith("thdpack: set INPUTS and DATASET, for example: INPUTS=")
 
 
-def test_errors_name_missing_plans_tasks_and_files(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_the_error_names_the_missing_plan_task_or_file(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
     out = tmp_path / "out"
     unplanned = run("run-task", out, "--index", 0)
     assert unplanned.returncode == 1
@@ -242,7 +244,7 @@ def test_errors_name_missing_plans_tasks_and_files(run: Run, tmp_path: Path, cor
     assert not (out / "manifest.json").exists()
 
 
-def test_an_input_that_changed_since_it_was_planned_is_refused(
+def test_an_input_that_changed_since_the_tasks_were_planned_is_refused(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     mine, out = tmp_path / "made.fasta", tmp_path / "out"

@@ -62,7 +62,7 @@ def slow_low_complexity(residues: str) -> int:
 
 @pytest.fixture(scope="module")
 def records() -> list[tuple[str, str]]:
-    """Return records of all families of headers. Some sequences have odd or repeated letters."""
+    """Return records whose headers follow FAMILIES. Some sequences have odd or repeated letters."""
     found = []
     made = [residues.upper() for _, residues in made_records(300, longest=120) if residues]
     for i, residues in enumerate(made):
@@ -102,14 +102,16 @@ def test_where_keeps_what_a_plain_filter_keeps(
     assert f"{filtered} filtered" in report.stdout
 
 
-def test_a_filtered_record_does_not_make_a_later_one_a_duplicate(run: Run, tmp_path: Path) -> None:
+def test_a_record_that_equals_a_filtered_record_is_not_its_duplicate(
+    run: Run, tmp_path: Path
+) -> None:
     source, out = tmp_path / "x.fasta", tmp_path / "out"
     source.write_text(">short\nMKTAYIAKQR\n>sp|P1|A_B x OS=y OX=1\nMKTAYIAKQR\n>other\nMKV\n")
     assert run("preprocess", source, "--out", out, "--where", "taxid = 1").returncode == 0
     assert [row["status"] for row in read_records(out)] == ["filtered", "kept", "filtered"]
 
 
-def test_the_bytes_of_a_filtered_dataset_do_not_depend_on_workers(
+def test_the_bytes_of_a_filtered_dataset_do_not_depend_on_the_number_of_workers(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     words = ("preprocess", corpus, "--where", "length > 50")
@@ -155,7 +157,7 @@ def test_parentheses_inside_string_literals_are_not_function_calls() -> None:
         where("description = 'x' or sum(length) > 3")
 
 
-def test_low_complexity_equals_a_slow_count() -> None:
+def test_low_complexity_counts_equal_those_of_a_plain_python_program() -> None:
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("AQ" if i % 2 else "ACDEFGHIKL"), i)) for i in range(60)]
     tokens = np.array([ESM2.letters[c] for text in texts for c in text], dtype=np.uint8)
