@@ -44,7 +44,9 @@ def test_a_rewritten_file_with_its_old_modification_time_counts_as_changed(tmp_p
     assert not unchanged(source)
 
 
-def test_a_file_rewritten_between_two_tasks_of_a_list_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_file_rewritten_between_two_tasks_of_a_task_list_is_refused(
+    run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(LINES)
     sizes = {"task_bytes": 2_000}
@@ -85,7 +87,9 @@ def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_r
     assert run("verify", out, "--deep").returncode == 0
 
 
-def test_the_error_for_other_inputs_names_the_first_differences(run: Run, tmp_path: Path) -> None:
+def test_if_a_dataset_was_built_from_other_inputs_the_error_names_the_first_differences(
+    run: Run, tmp_path: Path
+) -> None:
     names = [tmp_path / f"{name}.fasta" for name in "abcdef"]
     for name in names:
         name.write_bytes(f">{name.stem}\nMKTAYIAK\n".encode())

@@ -38,7 +38,7 @@ def damage(out: Path) -> Path:
     return shard
 
 
-def test_verify_names_the_remedy_and_overwrite_builds_a_damaged_dataset_again(
+def test_for_a_damaged_dataset_verify_suggests_overwrite_which_builds_it_again(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -148,7 +148,7 @@ def test_a_refused_build_leaves_no_files(run: Run, corpus: Path, tmp_path: Path)
     assert [path.name for path in out.iterdir()] == ["note.txt"]
 
 
-def test_a_refused_build_does_not_change_the_files_of_an_earlier_one(
+def test_a_refused_plan_adds_and_removes_no_file_of_an_earlier_plan(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -180,7 +180,9 @@ def test_a_low_limit_of_open_files_gives_a_one_line_error(
     assert "Traceback" not in done.stderr
 
 
-def test_csv_contains_no_formula_and_no_control_character(run: Run, tmp_path: Path) -> None:
+def test_csv_written_by_stats_contains_no_formula_and_no_control_character(
+    run: Run, tmp_path: Path
+) -> None:
     names = ["=HYPERLINK(1)", "+1+1", "-2-2", "@SUM(1)", "\x1b[31mred", "\uff1dfull", "plain"]
     corpus = tmp_path / "made.fasta"
     corpus.write_text("".join(f">{name}\n{'MKT' * (9 - i)}\n" for i, name in enumerate(names)))

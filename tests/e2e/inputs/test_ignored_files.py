@@ -65,7 +65,7 @@ def test_ignore_applies_to_globs_and_folders_but_not_to_a_file_given_by_name(fol
     assert [source.name for source in found] == ["z.fa", "sub/old/w.fa"]
 
 
-def test_an_ignored_file_does_not_change_the_dataset_of_the_others(
+def test_ignoring_a_file_of_a_folder_gives_the_same_dataset_as_naming_all_other_files(
     run: Run, tmp_path: Path, folder: Path
 ) -> None:
     others = [folder / name for name in FILES if name != "old/x.fa"]
@@ -76,7 +76,9 @@ def test_an_ignored_file_does_not_change_the_dataset_of_the_others(
     assert digest(tmp_path / "found") == digest(tmp_path / "named")
 
 
-def test_the_same_files_have_the_same_plan_whether_found_or_named(folder: Path) -> None:
+def test_the_plan_depends_on_the_files_and_not_on_the_patterns_that_select_them(
+    folder: Path,
+) -> None:
     digests = set()
     named = ("old", "old/*", "[os]*/x.fa", "old/x.fa")
     for name, ignore in ((".", ("[wyz].fa", "/x.fa")), *((name, ()) for name in named)):
@@ -117,7 +119,7 @@ def test_an_empty_pattern_is_refused(run: Run, tmp_path: Path, folder: Path) -> 
     [DNA, b"no FASTA\n", b">a\n", b">a\n" + b"1" * 99 + b"\n", b">a\nMKT\x00\n"],
     ids=["nucleotides", "text", "no residue", "unknown letters", "binary"],
 )
-def test_an_error_about_a_file_of_a_folder_names_ignore(
+def test_the_error_about_a_file_found_in_a_folder_suggests_the_option_ignore(
     run: Run, tmp_path: Path, folder: Path, content: bytes
 ) -> None:
     odd = folder / "sub" / "an [odd].fa"

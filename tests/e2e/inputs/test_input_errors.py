@@ -1,4 +1,4 @@
-"""Errors of inputs name the kind of the file, or the line and the invalid letter."""
+"""Errors about inputs name the kind of the file, or the line and the invalid letter."""
 
 from __future__ import annotations
 

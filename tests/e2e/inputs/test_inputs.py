@@ -79,7 +79,7 @@ def check(
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_every_archive_gives_the_same_records(run: Run, tmp_path: Path, name: str) -> None:
+def test_every_kind_of_archive_gives_the_same_records(run: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(ARCHIVES[name](TEXT))
     check(run, tmp_path / "out", tmp_path / name)
 
@@ -116,7 +116,9 @@ def test_folders_and_globs_expand_in_byte_order_and_skipped_files_are_named(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "stream"])
-def test_tables_are_read(run: Run, tmp_path: Path, kind: str) -> None:
+def test_parquet_and_arrow_are_read_and_a_wrong_sequence_column_is_an_error(
+    run: Run, tmp_path: Path, kind: str
+) -> None:
     table = pa.table(
         {
             "name": [name for name, _ in RECORDS],
@@ -154,7 +156,9 @@ SQ   SEQUENCE   {size} AA;  1000 MW;  0000000000000000 CRC64;
 """
 
 
-def test_formats_of_biopython_are_read(run: Run, tmp_path: Path) -> None:
+def test_a_swiss_prot_flat_file_is_read_and_a_broken_one_is_an_error(
+    run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "x.dat"
     path.write_text(
         "".join(
@@ -173,7 +177,7 @@ def test_formats_of_biopython_are_read(run: Run, tmp_path: Path) -> None:
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[str]:
-    """Serve the test's folder by HTTP on loopback."""
+    """Serve the test's folder by HTTP on loopback; return the URL."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -244,7 +248,7 @@ def test_a_broken_input_is_a_clear_error_and_the_previous_dataset_stays(
     assert digest(out) == before
 
 
-def test_an_error_in_a_worker_reads_like_one_in_the_driver(
+def test_the_text_of_an_error_is_the_same_from_a_worker_as_from_the_driver(
     run: Run,
     run_process: Run,
     tmp_path: Path,
@@ -263,7 +267,9 @@ def test_an_error_in_a_worker_reads_like_one_in_the_driver(
         assert name in said[0]
 
 
-def test_on_invalid_error_names_the_letter_and_its_line(run: Run, tmp_path: Path) -> None:
+def test_with_on_invalid_error_the_message_names_the_letter_and_its_line(
+    run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "x.fasta"
     path.write_text(">a\nMKT*\n\n>b\nMKT\n;1\nMK1T\n")
     done = run("preprocess", path, "--out", tmp_path / "out", "--on-invalid", "error")
@@ -271,7 +277,9 @@ def test_on_invalid_error_names_the_letter_and_its_line(run: Run, tmp_path: Path
     assert f"{path}:7: letter '1'" in done.stderr
 
 
-def test_an_input_that_cannot_be_opened_is_an_error(run: Run, tmp_path: Path, sample: Path) -> None:
+def test_a_missing_input_and_an_input_named_twice_are_errors(
+    run: Run, tmp_path: Path, sample: Path
+) -> None:
     (tmp_path / "in").mkdir()
     sample = Path(shutil.copy(sample, tmp_path / "in"))
     for arguments, message in (

@@ -57,7 +57,7 @@ FILES = {
 }
 
 
-def test_a_list_of_globs_on_several_stores_gives_the_same_dataset_as_local_files(
+def test_a_list_of_a_glob_and_a_folder_on_s3_gives_the_same_dataset_as_local_files(
     run: Run, tmp_path: Path
 ) -> None:
     for name, content in FILES.items():

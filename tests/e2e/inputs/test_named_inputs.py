@@ -35,7 +35,9 @@ def folder(tmp_path: Path) -> Path:
     return inside
 
 
-def test_an_empty_name_is_not_the_current_folder(run: Run, tmp_path: Path) -> None:
+def test_an_empty_name_is_refused_and_not_taken_for_the_current_folder(
+    run: Run, tmp_path: Path
+) -> None:
     sample = REPO / "data" / "sample.fasta"
     assert "an empty name among the inputs" in refused(
         run, "preprocess", "", "--out", tmp_path / "out"
@@ -69,7 +71,7 @@ def test_skipped_entries_of_an_input_folder_are_named(
     assert f"skipped  {folder}/linked: a link to a folder" in dry
 
 
-def test_an_input_folder_of_links_only_is_an_error_with_the_reason(
+def test_the_error_for_a_folder_that_contains_only_a_link_gives_the_reason(
     run: Run, tmp_path: Path, folder: Path
 ) -> None:
     outer = tmp_path / "outer"

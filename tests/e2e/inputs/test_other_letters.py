@@ -142,7 +142,7 @@ def test_the_error_for_a_genome_in_a_flat_file_asks_for_its_proteins(
     assert "Translate" not in said
 
 
-def test_nucleotides_in_a_table_are_refused_too(run: Run, tmp_path: Path) -> None:
+def test_nucleotides_and_alignments_in_a_table_are_refused(run: Run, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
@@ -156,7 +156,9 @@ def test_nucleotides_in_a_table_are_refused_too(run: Run, tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr
 
 
-def test_allow_options_change_neither_bytes_nor_digest(run: Run, tmp_path: Path) -> None:
+def test_allow_nucleotides_and_allow_alignment_do_not_change_the_manifest(
+    run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(fasta(made_records(20)))
     manifests = []
@@ -166,7 +168,7 @@ def test_allow_options_change_neither_bytes_nor_digest(run: Run, tmp_path: Path)
     assert manifests[0] == manifests[1]
 
 
-def test_the_error_for_empty_input_from_a_pipe_says_standard_input(
+def test_the_error_for_an_empty_pipe_names_standard_input_as_the_input(
     run: Run, tmp_path: Path
 ) -> None:
     for words in (("preprocess", "-", "--out", tmp_path / "out"), ("stats", "-")):

@@ -1,4 +1,4 @@
-"""CSV and TSV are read. Other files are read, or an error names the option that reads them."""
+"""CSV and TSV are read. The error for other text names its kind and an option that reads it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_csv_and_tsv_are_read_compressed_or_not_and_from_standard_input(
     assert {row["id"] for row in read_records(tmp_path / "piped")} == {"P1", "P2", "P3"}
 
 
-def test_column_names_may_differ_in_case(run: Run, tmp_path: Path) -> None:
+def test_the_columns_id_and_sequence_may_be_named_in_any_case(run: Run, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
@@ -62,7 +62,9 @@ def test_column_names_may_differ_in_case(run: Run, tmp_path: Path) -> None:
     assert "no column 'sequence' in the header line, which has Sequence, SEQUENCE; choose" in said
 
 
-def test_the_error_for_records_without_ids_names_the_option(run: Run, tmp_path: Path) -> None:
+def test_if_records_have_no_ids_the_error_of_inspect_names_the_option_id_column(
+    run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "x.csv").write_text("Entry,sequence\nP1,MKTAY\n")
     assert run("preprocess", tmp_path / "x.csv", "--out", tmp_path / "out").returncode == 0
     said = run("inspect", tmp_path / "out", "--record", "P1").stderr
@@ -100,7 +102,7 @@ def test_a_table_without_a_column_of_ids_gives_a_warning_that_names_its_columns(
     assert f"{tmp_path / 'x.csv'} and 4 other tables: no column 'id', so" in said
 
 
-def test_the_warning_for_a_table_of_sequences_only_offers_no_column(
+def test_if_a_table_has_only_a_sequence_column_the_warning_suggests_no_id_column(
     run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "x.csv").write_text("sequence\nMKTAY\n")
@@ -110,7 +112,7 @@ def test_the_warning_for_a_table_of_sequences_only_offers_no_column(
     assert "empty ids" not in run("preprocess", tmp_path / "y.csv", "--out", tmp_path / "y").stderr
 
 
-def test_the_block_size_of_a_csv_file_does_not_change_the_dataset(
+def test_the_block_size_of_the_csv_reader_does_not_change_the_dataset(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = "".join(f"r{i},{'MKTAYIVLW'[i % 5 :] * (i % 7 + 1)}\n" for i in range(300))
@@ -140,7 +142,9 @@ def test_the_block_size_of_a_csv_file_does_not_change_the_dataset(
         (b"id,sequence\na,M\x01K\n", ": control character '\\x01': binary data"),
     ],
 )
-def test_errors_in_csv_name_the_line(run: Run, tmp_path: Path, content: bytes, said: str) -> None:
+def test_the_error_for_invalid_csv_names_the_file_and_the_fault(
+    run: Run, tmp_path: Path, content: bytes, said: str
+) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(content)
     done = run("preprocess", path, "--out", tmp_path / "out")
@@ -175,7 +179,7 @@ def test_fasta_and_binary_data_are_not_taken_for_plain_text(head: bytes) -> None
     assert foreign(head, packed=False) is None
 
 
-def test_a_readme_in_place_of_fasta_is_recognised(run: Run, tmp_path: Path) -> None:
+def test_a_readme_in_place_of_fasta_is_recognised_as_plain_text(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "README.txt"
     path.write_bytes((REPO / "README.md").read_bytes())
     done = run("preprocess", path, "--out", tmp_path / "out")
@@ -197,7 +201,7 @@ def test_skipped_files_beside_proteins_are_listed_in_one_line(tmp_path: Path) ->
         expand(str(tmp_path), "auto")
 
 
-def test_a_named_file_is_read_as_its_suffix_says(tmp_path: Path) -> None:
+def test_a_file_given_by_name_is_read_in_the_format_of_its_suffix(tmp_path: Path) -> None:
     kinds = {"x.gb": "genbank", "x.gbff.gz": "genbank", "x.embl": "embl", "x.tsv": "tsv"}
     for name in kinds:
         (tmp_path / name).write_bytes(b">a\nMKT\n")
