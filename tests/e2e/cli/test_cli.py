@@ -40,7 +40,7 @@ SHAPE = (
 OPTIONS = (*SHAPE, "compression", "shard-mb", "workers", "memory", "overwrite", "dry-run")
 
 
-def test_help_names_every_option_with_its_default(run: Run) -> None:
+def test_the_help_of_preprocess_shows_options_choices_a_default_and_an_example(run: Run) -> None:
     text = run("preprocess", "--help").stdout
     assert all(f"--{option}" in text for option in OPTIONS)
     assert "{truncate,split,drop}" in text
@@ -73,7 +73,9 @@ def test_help_imports_the_option_parser_and_little_else() -> None:
     assert len(more) < len(parser) / 2
 
 
-def test_wrong_usage_of_the_command_exits_with_2(run_process: Run, tmp_path: Path) -> None:
+def test_the_exit_code_of_the_process_is_2_for_wrong_usage(
+    run_process: Run, tmp_path: Path
+) -> None:
     for arguments, message in (
         (("--capacity", "2"), "--capacity is 2"),
         (("--nonsense",), "nonsense"),
@@ -123,7 +125,7 @@ def test_the_error_for_a_misspelt_command_suggests_the_right_one(run: Run) -> No
         (("plan", "--dataset", "d"), "no option --dataset: use --data"),
     ],
 )
-def test_the_error_for_an_option_of_another_program_names_ours(
+def test_the_error_for_an_option_of_another_program_names_our_option(
     run: Run, words: tuple[str, ...], said: str
 ) -> None:
     done = run(*words)

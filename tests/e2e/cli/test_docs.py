@@ -50,7 +50,9 @@ def test_the_code_on_a_page_runs(run: Run, tmp_path: Path, sample: Path, page: s
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/quickstart-finetune.md"])
-def test_commands_on_a_page_print_what_it_shows(tmp_path: Path, sample: Path, page: str) -> None:
+def test_commands_on_a_page_print_what_the_page_shows(
+    tmp_path: Path, sample: Path, page: str
+) -> None:
     (tmp_path / "data").mkdir()
     shutil.copy(sample, tmp_path / "data" / "sample.fasta")
     shown = "".join(re.findall(r"```console\n(.*?)```", (REPO / page).read_text(), flags=re.DOTALL))
@@ -183,7 +185,7 @@ def test_documents_named_in_the_code_exist() -> None:
     assert not [name for name in named if not (REPO / name).exists()]
 
 
-def test_the_file_tree_names_every_folder() -> None:
+def test_the_file_tree_of_the_readme_names_every_folder() -> None:
     tree = (REPO / "README.md").read_text().split("## File tree")[1]
     rooms = {
         path.parent

@@ -34,7 +34,7 @@ def dataset(corpus: Path) -> Path:
         (("run-task", "--index", "0", "--plan", "deadbeef"), 1, "--plan deadbeef: not the name of"),
     ],
 )
-def test_an_option_without_effect_is_refused(
+def test_options_without_effect_and_unknown_names_are_refused(
     run: Run, dataset: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     done = run(words[0], dataset, *words[1:])

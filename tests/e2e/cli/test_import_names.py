@@ -39,7 +39,7 @@ def python(*words: object, where: Path, found: Path = REPO) -> subprocess.Comple
     )
 
 
-def test_commands_work_in_a_folder_that_has_packages_of_the_same_names(
+def test_commands_work_in_a_folder_that_has_packages_with_our_names(
     tmp_path: Path, sample: Path
 ) -> None:
     write_decoys(tmp_path)
@@ -54,7 +54,7 @@ def test_commands_work_in_a_folder_that_has_packages_of_the_same_names(
 
 
 @pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes 15 seconds; set THDPACK_LONG=1")
-def test_torchrun_works_in_a_folder_that_has_packages_of_the_same_names(
+def test_torchrun_works_in_a_folder_that_has_packages_with_our_names(
     tmp_path: Path, many_shards: Path
 ) -> None:
     write_decoys(tmp_path)

@@ -48,12 +48,12 @@ def test_a_whole_number_may_have_an_exponent(run: Run, sample: Path, tmp_path: P
     "command",
     ["preprocess", "plan-tasks", "run-task", "commit", "verify", "inspect", "stats", "card"],
 )
-def test_the_help_shows_neither_an_empty_default_nor_none(run: Run, command: str) -> None:
+def test_the_help_shows_neither_an_empty_default_nor_the_word_none(run: Run, command: str) -> None:
     text = " ".join(run(command, "--help").stdout.replace("│", " ").split())
     assert "(default: )" not in text
     assert "None" not in text
 
 
-def test_an_optional_number_may_still_be_given_as_none(run: Run) -> None:
+def test_an_optional_number_may_be_given_as_none(run: Run) -> None:
     done = run("preprocess", "--out", "d", "--workers", "None", "--max-seqs", "None")
     assert "no input given" in done.stderr

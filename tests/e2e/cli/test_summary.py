@@ -45,7 +45,7 @@ from tests.helpers.processes.command_line import Run
         (1, "valid=0.01", {"valid": "empty"}),
     ],
 )
-def test_an_empty_split_is_explained_if_the_options_ask_for_it(
+def test_an_empty_split_is_explained_if_the_option_split_gives_it_a_share(
     run: Run, tmp_path: Path, records: int, split: str, said: dict[str, str]
 ) -> None:
     path = tmp_path / "x.fasta"

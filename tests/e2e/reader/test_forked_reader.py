@@ -169,7 +169,7 @@ def test_a_data_loader_cannot_take_a_reader_as_its_dataset(many_shards: Path) ->
     in_its_own_process(loaders_refuse, many_shards)
 
 
-def test_workers_that_open_a_reader_must_count_as_ranks(many_shards: Path) -> None:
+def test_workers_of_a_data_loader_that_each_open_a_reader_must_be_ranks(many_shards: Path) -> None:
     in_its_own_process(workers_count_as_ranks, many_shards)
 
 
@@ -184,7 +184,7 @@ def test_a_read_loop_in_a_fork_raises_an_error_and_does_not_hang(many_shards: Pa
     in_its_own_process(a_loop_ends_in_forks, many_shards)
 
 
-def test_buckets_by_number_are_read_by_any_number_of_workers(many_shards: Path) -> None:
+def test_workers_of_a_data_loader_read_buckets_by_number(many_shards: Path) -> None:
     in_its_own_process(workers_read_by_number, many_shards)
 
 

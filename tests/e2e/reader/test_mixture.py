@@ -57,7 +57,7 @@ def seen(bucket: Bucket) -> tuple[int, bytes, bytes]:
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(0, 10**12), st.integers(0, 3)
 )
-def test_every_run_of_a_mixture_has_exact_proportions_and_keeps_each_datasets_order(
+def test_each_run_of_positions_has_exact_proportions_and_keeps_each_datasets_order(
     weights: list[int], run: int, seed: int
 ) -> None:
     """A run is a group of consecutive positions in which a mixture reaches exact proportions."""
@@ -83,7 +83,7 @@ def test_every_run_of_a_mixture_has_exact_proportions_and_keeps_each_datasets_or
     st.lists(st.integers(1, 200), min_size=3, max_size=3),
     st.integers(0, 3),
 )
-def test_changed_weights_are_exact_and_keep_each_datasets_order(
+def test_changes_of_weights_give_exact_proportions_and_lose_or_repeat_no_bucket(
     weights: list[list[int]], lengths: list[int], seed: int
 ) -> None:
     begins = np.cumsum(lengths).tolist()
@@ -105,13 +105,13 @@ def test_changed_weights_are_exact_and_keep_each_datasets_order(
     assert found[1].tolist() == inside[::7].tolist()
 
 
-def test_no_rank_always_draws_from_the_same_dataset() -> None:
+def test_each_of_two_ranks_draws_from_both_datasets_of_a_mixture() -> None:
     drawn, _ = assigned(np.arange(2000), (1, 1), 0)
     assert 400 < drawn[::2].sum() < 600
     assert drawn.tolist() != assigned(np.arange(2000), (1, 1), 1)[0].tolist()
 
 
-def test_weights_are_exact_decimals() -> None:
+def test_weights_are_converted_to_whole_shares_without_rounding() -> None:
     assert whole_shares([0.7, 0.2, 0.1]) == (7, 2, 1)
     assert whole_shares([0.1, 0.1]) == (1, 1)
     assert whole_shares(["1/3", Fraction(2, 3)]) == (1, 2)
@@ -185,7 +185,9 @@ def test_a_mixture_resumes_at_any_step_with_any_number_of_ranks(
         assert sorted(rest) == one[stop * 24 :]
 
 
-def test_invalid_mixtures_are_refused(datasets: list[Path], run: Run, tmp_path: Path) -> None:
+def test_invalid_mixtures_and_states_of_other_mixtures_are_refused(
+    datasets: list[Path], run: Run, tmp_path: Path
+) -> None:
     with Mixture([(datasets[0], 1), (datasets[1], 1)]) as mixture:
         state = mixture.state_dict()
     others: list[list[tuple[Any, Any]]] = [

@@ -77,7 +77,7 @@ def test_a_run_that_changes_its_number_of_ranks_at_each_step_loses_nothing(
     assert delivered == uninterrupted
 
 
-def test_a_step_delivered_in_part_is_delivered_again(
+def test_a_step_delivered_only_in_part_is_delivered_again_after_a_resume(
     many_shards: Path, uninterrupted: list[Seen]
 ) -> None:
     with ShardReader(many_shards, rank=1, world_size=4, buckets_per_step=STEP) as reader:

@@ -65,7 +65,7 @@ def test_the_repr_of_a_reader_shows_its_dataset_and_position(dataset: Path) -> N
         assert f"[({str(dataset)!r}, 7), ({str(dataset)!r}, 5)]" in repr(mixture)
 
 
-def test_a_mixture_accepts_a_dict_and_its_error_names_the_expected_types(dataset: Path) -> None:
+def test_a_mixture_accepts_a_dict_and_the_error_for_other_types_says_so(dataset: Path) -> None:
     with Mixture({str(dataset): 0.7}) as mixture, Mixture([(dataset, 7)]) as pairs:
         assert next(mixture).sequences() == next(pairs).sequences()
         assert mixture.state_dict() == pairs.state_dict()

@@ -94,7 +94,7 @@ def test_by_default_a_step_is_one_bucket_for_each_rank(many_shards: Path) -> Non
         }
 
 
-def test_a_state_that_does_not_fit_is_refused_with_the_reason(
+def test_an_invalid_state_or_a_state_of_another_reader_is_refused_with_the_reason(
     many_shards: Path, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "other.fasta").write_bytes(fasta(made_records(30, seed=1, longest=200)))

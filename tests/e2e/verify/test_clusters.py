@@ -11,7 +11,10 @@ from tests.helpers.data.slow_clusters import slow_split
 
 
 def set_cluster(row: Row, *, same_split: bool) -> None:
-    """Give a record another cluster, whose key decides for the same or another split."""
+    """Give a record another cluster.
+
+    same_split: whether the new cluster's key decides the record's split or another split
+    """
     row["cluster"] = next(
         key
         for key in range(1, 100)
@@ -63,7 +66,9 @@ def test_each_contradiction_of_clusters_is_found(
     assert laws(dataset) == expected
 
 
-def test_a_cluster_without_the_option_is_found(opened: Callable[..., OpenDataset]) -> None:
+def test_a_cluster_in_a_dataset_built_without_the_option_clusters_is_found(
+    opened: Callable[..., OpenDataset],
+) -> None:
     dataset = opened()
     set_cluster(dataset.all(residues=40)[0], same_split=True)
     assert laws(dataset) == {"has a cluster although the dataset was built without --clusters"}

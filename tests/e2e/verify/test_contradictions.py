@@ -34,7 +34,7 @@ START = "a piece does not start at a multiple of max_seq_len - 2"
 UNKNOWN = "its row has another number of unknown letters than its sequence in the bucket"
 
 
-# Each function damages a dataset, and returns the laws that this breaks.
+# Each function damages a dataset, and returns the laws that the damage breaks.
 
 
 def another_bucket(dataset: OpenDataset) -> set[str]:

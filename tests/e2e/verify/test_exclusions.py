@@ -29,7 +29,7 @@ def _dataset(opened: Callable[..., OpenDataset]) -> OpenDataset:
 
 
 @pytest.mark.parametrize("name", MATCH)
-def test_an_excluded_record_without_a_part_of_its_match_is_found(
+def test_an_excluded_record_without_exclusion_match_or_match_file_is_found(
     dataset: OpenDataset, name: str
 ) -> None:
     dataset.all(status="excluded")[0][name] = None
@@ -46,7 +46,7 @@ def test_an_unknown_kind_of_match_or_an_unknown_file_is_found(
 
 @pytest.mark.parametrize("name", MATCH)
 @pytest.mark.parametrize("status", ["kept", "duplicate"])
-def test_a_match_of_a_record_that_was_not_excluded_is_found(
+def test_a_record_that_names_a_match_but_was_not_excluded_is_found(
     dataset: OpenDataset, name: str, status: str
 ) -> None:
     dataset.all(status=status)[0][name] = dataset.all(status="excluded")[0][name]
@@ -63,7 +63,9 @@ def test_a_kept_record_with_the_residues_of_an_excluded_record_is_found(
     assert laws(dataset) == {KEPT}
 
 
-def test_a_hash_that_differs_in_its_upper_half_is_another_hash(dataset: OpenDataset) -> None:
+def test_hashes_that_are_equal_only_in_their_last_eight_bytes_count_as_different(
+    dataset: OpenDataset,
+) -> None:
     excluded = dataset.all(status="excluded")[0]
     excluded["hash"] = bytes(8) + dataset.all(status="kept")[1]["hash"][8:]
     assert laws(dataset) == set()

@@ -69,7 +69,7 @@ def rewrite_records(dataset: Path, change: Callable[[list[dict[str, Any]]], None
     update_entries(dataset, [entry.name])
 
 
-def test_a_good_dataset_verifies(run_process: Run, dataset: Path) -> None:
+def test_verify_finds_nothing_wrong_in_a_good_dataset(run_process: Run, dataset: Path) -> None:
     done = run_process("verify", dataset, "--deep")
     assert (done.returncode, done.stdout) == (0, f"{dataset}: verified, nothing wrong\n")
 
@@ -232,7 +232,7 @@ def signed(raw: dict[str, Any]) -> str:
         "x.arrow",
     ],
 )
-def test_a_manifest_whose_paths_leave_the_dataset_is_refused(dataset: Path, name: str) -> None:
+def test_a_manifest_with_an_invalid_path_is_refused(dataset: Path, name: str) -> None:
     raw = asdict(read_manifest(dataset))
     raw["shards"]["train"] = [{**raw["shards"]["train"][0], "name": name}]
     with pytest.raises(ManifestError, match=r"\.name|is not in"):

@@ -149,7 +149,9 @@ def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path
     assert_cache_is_sound(cache)
 
 
-def test_processes_of_one_node_fetch_each_shard_once(dataset: Path, tmp_path: Path) -> None:
+def test_processes_that_share_a_cache_fetch_each_shard_only_once_in_total(
+    dataset: Path, tmp_path: Path
+) -> None:
     program = """
 import sys, tests.helpers.stores.stores
 from itertools import islice
