@@ -4,7 +4,7 @@ The host writes each row into pinned memory. A single copy moves the row to the 
 device computes earlier rows. All rows have the same address on the device, so that one CUDA graph
 can read all rows.
 
-The pinned memory is a ring of three stages (one row each), which limits the host to three rows
+The pinned memory is a ring of three stages (one row each). Therefore the host is at most three rows
 ahead of the device.
 """
 

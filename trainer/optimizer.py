@@ -1,6 +1,6 @@
 """AdamW on fp32 masters (fp32 copies of the parameters). Steps whose loss or gradient is not finite
-are skipped. Normalization, clipping and skipping need no additional pass over memory. The host does
-not wait for the GPU.
+are skipped. Division by the number of predicted tokens, clipping and skipping need no additional
+pass over memory. The host does not wait for the GPU.
 
 | parameters | masters | AdamW |
 |---|---|---|

@@ -4,6 +4,7 @@
 |---|---|
 | the model, --gelu, --init-from, --seed, --mask-probability | error: this needs a new run |
 | --tokens-per-step, --buckets-per-step | error: this needs a new run |
+| weights of datasets, --reweight | error: this needs a new run |
 | steps, learning rate, schedule, betas, weight decay, clipping | accepted and logged at the start |
 | backend, precision and its layers, --quantized-init | accepted and logged at the start |
 | --valid-split | error, unless the run is finished: losses of two splits cannot be compared |

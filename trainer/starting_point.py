@@ -152,13 +152,14 @@ def _load_position(readers: Readers, before: RunState, out: str) -> None:
     """Move the reader to the position of the checkpoint.
 
     Raises:
-        CheckpointError: the checkpoint belongs to a run on another dataset.
+        CheckpointError: the checkpoint belongs to a run on another dataset, or on a mixture with
+            other weights or another --reweight.
     """
     data, digest = " ".join(before.options.data.data), readers.train.state_dict()["manifest"]
     if before.reader.get("manifest", digest) != digest:
         raise CheckpointError(
             f"{out} holds the state of a run on another dataset, {data}: use the --data of that "
-            "run, or choose another --out"
+            "run (and, for a mixture, its weights and --reweight), or choose another --out"
         )
     readers.train.load_state_dict(before.reader)
 

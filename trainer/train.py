@@ -145,9 +145,9 @@ def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
     run.checkpoints.wait()
     raise TrainingError(
         f"{line.bad_in_a_row} steps in a row, up to step {line.step}, were skipped, because their "
-        "loss or gradient was not finite. "
-        "The last checkpoint is complete: resume with a lower --learning-rate, "
-        "or with --precision bf16 if the run uses a lower precision"
+        "loss or gradient was not finite. If the run has a checkpoint, the last one is complete: "
+        "resume with a lower --learning-rate, or with --precision bf16 if the run uses a lower "
+        "precision"
     )
 
 

@@ -72,8 +72,8 @@ def validate(
     sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
     copier = RowCopier(topology.device)
     for first in range(0, len(buckets), topology.data_ranks):
-        # All ranks must run the model equally often, because each layer is gathered from all
-        # ranks. In the last round, a rank without a bucket runs the last bucket and ignores the
+        # All ranks must run the model equally often, because with FSDP2 each layer is gathered from
+        # all ranks. In the last round, a rank without a bucket runs the last bucket and ignores the
         # result.
         number = min(first + topology.data_rank, len(buckets) - 1)
         copier.wait()

@@ -140,6 +140,7 @@ class _HashedFiles(FileSystem):
     """The local file system, with hashes.
 
     hashes: hash of each file written so far, by name.
+    error: first error of a write; None if there was none.
     """
 
     def __init__(self) -> None:

@@ -42,17 +42,17 @@ class ComputeOptions:
     layers."""
     cuda_graph: CudaGraph = "auto"
     """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches.
-    auto: on if a capture is possible; otherwise the first line of output gives the reason. on: end
-    with an error if a capture is impossible."""
+    auto: on if a capture is possible, else off; on a GPU, the first line of output then gives the
+    reason. on: end with an error if a capture is impossible."""
     compile: bool = False
     """Compile layers with torch.compile. For backend torch only: the layers of backend te already
     consist of fused kernels."""
     shard: Shard = "auto"
     """Division of the model among the ranks. none: each rank holds the whole model. optimizer:
-    each rank holds all weights, and a part of fp32 masters and Adam's state. full: each rank holds
-    a part of parameters, gradients and optimizer state (FSDP2). auto: full with --replicate,
-    --reshard or --context-parallel; otherwise the first of the three choices that fits into memory
-    with a micro-batch of one bucket."""
+    each rank holds all weights, and a part of the fp32 masters and of Adam's state. full: each rank
+    holds a part of the parameters, gradients and optimizer state (FSDP2). auto: full with
+    --replicate, --reshard or --context-parallel; otherwise the first of the three choices that fits
+    into memory with a micro-batch of one bucket."""
     replicate: int = 1
     """Number of replicas of the parameters (HSDP). Each replica is sharded over
     neighbouring ranks, such as those of one node. The number of ranks in a replica is the world

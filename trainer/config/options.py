@@ -111,8 +111,8 @@ class OptimizerOptions:
     """Learning rate after the warm-up. linear, cosine: linear or cosine decay. wsd (warmup, stable,
     decay): first the peak, then linear decay in the last --decay-fraction of the run."""
     warmup_steps: AutoInt = AUTO
-    """Number of steps in which the learning rate rises linearly from 0 to its peak. auto: 2,000,
-    but at most a tenth of --steps. A resumed run keeps its warm-up."""
+    """Number of steps in which the learning rate rises linearly from 0 to its peak. auto: in a new
+    run, 2,000, but at most a tenth of --steps; a resumed run keeps its warm-up."""
     final_fraction: float = 0.1
     """Final learning rate, as a share of the peak."""
     decay_until: float = 0.9

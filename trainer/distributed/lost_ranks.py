@@ -36,8 +36,8 @@ _BEAT_SECONDS: Final = 2.0
 _ENDING_SECONDS: Final = 0.02
 _ROLL_CALL_SECONDS: Final = 5.0
 _RESUME: Final = (
-    "The last checkpoint is complete: run the same command to resume from it, on these ranks or "
-    "others"
+    "If the run has a checkpoint, the last one is complete: run the same command to resume from "
+    "it, on these ranks or others"
 )
 
 

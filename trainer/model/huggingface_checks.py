@@ -1,5 +1,5 @@
 """Checks of a Hugging Face folder before import. The checks refuse a model whose computation
-differs from ESM-2, and a model with a tensor that the import would not use.
+differs from ESM-2, and a model with a tensor that ESM-2 does not have.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _UNUSED: Final = re.compile(
     r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq"
 )
 """Names of tensors that `check_tensors` accepts although the import does not read them by name.
-A model with rotary embeddings uses none of these tensors except inv_freq, which is imported
-separately.
+A masked language model with rotary embeddings uses none of these tensors except inv_freq, which is
+imported separately.
 """
 _FREQUENCIES: Final = 10_000.0
 
