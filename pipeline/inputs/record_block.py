@@ -61,7 +61,7 @@ Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
 """Iterator over pairs of a block and a list of content hashes.
 
 The last list has one hash for each piece (part of equal size) of the input's range; all other lists
-are empty. For a table, the last list is empty, too.
+are empty. For Parquet and Arrow, the last list is empty, too.
 
 Callers must close the iterator, because a stream that was not read to its end keeps threads and a
 file open.

@@ -98,8 +98,8 @@ def other_tokens(
 def _odd_places(block: RecordBlock) -> list[int]:
     """Return up to _PLACES records, spread over a block, whose tokens may not be proteins.
 
-    At least _LATER_TOKENS tokens of the block follow the beginning of each of these records, except
-    perhaps the beginning of the block's first record.
+    At least _LATER_TOKENS tokens of the block follow the start of each of these records. A block
+    with fewer tokens is examined only at its first record.
     """
     total = int(block.ends[-1])
     if total == 0:

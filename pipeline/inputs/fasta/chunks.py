@@ -100,7 +100,7 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
 def _belongs_to_later_range(
     buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool
 ) -> bool:
-    """Return True if this range has no record: the first record found is in a later range."""
+    """Return True if it is certain that no record belongs to this range."""
     if not found:
         return begin > 0 and base + filled - 1 >= end
     # Later ranges find only records that follow a line feed. A first record that follows a carriage

@@ -225,7 +225,7 @@ def _raise(source: Source, columns: int, message: str, error: Exception) -> NoRe
 
 
 def _rows(source: Source, stream: BinaryIO) -> Any:
-    """Return Python's reader of the rows of a file, which counts lines."""
+    """Return a csv.reader of a file, which counts lines, unlike pyarrow."""
     head = stream.peek(1) if hasattr(stream, "peek") else b""
     lines = io.TextIOWrapper(
         cast(Any, stream), encoding="utf-8", errors="surrogateescape", newline=""
