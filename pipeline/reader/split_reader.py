@@ -97,7 +97,7 @@ class SplitReader:
         )
 
     def join_mixture(self, shape: BucketShape, next_use: NextUse) -> None:
-        """Join a mixture: from now on, return buckets of its shape, and evict shards by its next uses.
+        """Join a mixture: return buckets of its shape, and evict shards by its next uses.
 
         Args:
             shape: shape that fits the buckets of all datasets of the mixture.
