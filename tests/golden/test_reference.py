@@ -37,7 +37,7 @@ def test_the_vocabulary_matches_the_published_checkpoints(shared: Path) -> None:
     )
 
 
-def test_token_ids_match_all_reference_tokenizers(shared: Path) -> None:
+def test_token_ids_match_fair_esm_where_all_reference_tokenizers_agree(shared: Path) -> None:
     cases = json.loads((shared / "tokens" / "esm2_tokenizer_cases.json").read_text())
     agreed = [
         case for case in cases if case["agree"] and "<" not in case["seq"]

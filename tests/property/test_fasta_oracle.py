@@ -45,7 +45,7 @@ FREELY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 @settings(FREELY, max_examples=1_000 * MANY)
 @given(TEXTS, st.integers(1, 70), st.integers(0, 200), st.booleans())
-def test_ids_and_residues_agree_with_biopython_for_files_that_both_accept(
+def test_ids_and_residues_agree_with_biopython_for_files_that_both_parsers_accept(
     data: bytes,
     chunk: int,
     cut: int,

@@ -66,7 +66,7 @@ def test_a_packed_header_cut_at_any_byte_is_refused(header: bytes) -> None:
 
 
 @given(st.binary(max_size=12), st.lists(st.binary(max_size=90), min_size=1, max_size=5))
-def test_malformed_packed_headers_are_refused_or_yield_parts_of_their_bytes(
+def test_malformed_packed_headers_are_refused_or_yield_only_parts_of_the_input(
     identifier: bytes, packed: list[bytes]
 ) -> None:
     ids, edges = joined([identifier] * len(packed))

@@ -29,7 +29,7 @@ EXAMPLES = 600 if "THDPACK_LONG" in os.environ else 300
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(names, length_arrays, st.integers(64, 256), st.integers(1, 40))
-def test_every_sequence_lands_once_and_no_bucket_overflows(
+def test_every_sequence_is_packed_once_and_no_bucket_overflows(
     name: str,
     array: np.ndarray,
     capacity: int,
@@ -72,7 +72,9 @@ def test_packing_is_deterministic(name: str, array: np.ndarray) -> None:
     ("lengths", "message"),
     [([5, 0], "sequence 1 has 0 tokens"), ([5, 65], "sequence 1 has 65 tokens, expected 1..64")],
 )
-def test_a_length_that_fits_no_bucket_is_named(name: str, lengths: list[int], message: str) -> None:
+def test_the_error_for_a_length_that_fits_no_bucket_names_the_sequence(
+    name: str, lengths: list[int], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         PACKERS[name](np.array(lengths), capacity=64, max_seqs=8)
 
@@ -83,7 +85,7 @@ def protein_lengths(count: int) -> np.ndarray:
     return np.minimum(residues.astype(np.int64) + 2, 1024)
 
 
-def test_balanced_fills_buckets_and_balances_their_cost() -> None:
+def test_the_balanced_packer_fills_buckets_and_makes_their_costs_nearly_equal() -> None:
     lengths = protein_lengths(120_000)
     balanced = pack_balanced(lengths, capacity=16_384, max_seqs=127, final=False)
     quality = measure(lengths, balanced, capacity=16_384)
@@ -106,7 +108,7 @@ def test_balanced_fills_buckets_and_balances_their_cost() -> None:
 
 
 @pytest.mark.parametrize("count", [40, 100, 400, 3000, 30_000, 60_000])
-def test_balanced_uses_the_fewest_buckets_and_none_costs_much_more_than_the_mean(
+def test_the_balanced_packer_uses_the_fewest_buckets_and_none_costs_much_more_than_the_mean(
     count: int,
 ) -> None:
     lengths = protein_lengths(count)
@@ -137,7 +139,7 @@ def test_buckets_of_left_over_sequences_cost_as_much_as_other_buckets() -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(length_arrays, st.integers(64, 256), st.integers(1, 40))
-def test_balanced_never_takes_more_buckets_than_next_fit(
+def test_the_balanced_packer_never_uses_more_buckets_than_next_fit(
     array: np.ndarray, capacity: int, max_seqs: int
 ) -> None:
     ours, in_order = (

@@ -20,7 +20,7 @@ from tests.helpers.reports.made_report import made_report
 
 @settings(deadline=None)
 @given(st.floats(0, 1))
-def test_only_1_is_written_as_100_percent_and_only_0_as_0(share: float) -> None:
+def test_only_a_share_of_1_is_written_as_100_percent_and_only_0_as_0_percent(share: float) -> None:
     text = percent(share)
     assert (text == "100\u00a0%") == (share == 1)
     assert (text == "0\u00a0%") == (share == 0)
@@ -66,7 +66,7 @@ def test_numbers_are_written_with_readable_units() -> None:
 
 @settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.integers(1, 10))
-def test_ticks_lie_within_the_axis_and_are_at_most_one_more_than_requested(
+def test_ticks_lie_within_the_axis_and_at_most_one_more_than_requested_is_drawn(
     low: float, span: float, most: int
 ) -> None:
     high = low + span
@@ -82,7 +82,7 @@ def test_ticks_lie_within_the_axis_and_are_at_most_one_more_than_requested(
     st.booleans(),
     st.lists(st.floats(0, 1e12), min_size=2, max_size=9),
 )
-def test_an_axis_keeps_the_order_and_stays_within_the_width(
+def test_an_axis_keeps_the_order_of_values_and_places_them_within_its_width(
     low: float, ratio: float, log: bool, values: list[float]
 ) -> None:
     axis = Axis(low=low, high=low * ratio, log=log)
@@ -95,7 +95,7 @@ def test_an_axis_keeps_the_order_and_stays_within_the_width(
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=40))
-def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) -> None:
+def test_the_heights_of_a_histogram_are_proportional_to_its_counts(counts: list[int]) -> None:
     edges = [10.0 * i for i in range(len(counts) + 1)]
     series = Series(name="", colour="c1", edges=edges, heights=counts)
     path = Histogram(
@@ -110,7 +110,9 @@ def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=3, max_size=3), min_size=1, max_size=9))
-def test_streams_have_the_width_of_their_amount_at_both_ends(amounts: list[list[int]]) -> None:
+def test_the_width_of_a_stream_is_proportional_to_its_amount_and_equal_at_both_ends(
+    amounts: list[list[int]],
+) -> None:
     streams = [
         Stream(source=i, target=j, amount=n)
         for i, row in enumerate(amounts)

@@ -105,7 +105,7 @@ def test_there_is_one_training_script_and_it_is_short() -> None:
     assert len(loops[0].read_text().splitlines()) <= 250
 
 
-def test_the_trainer_imports_transformer_engine_and_transformers_only_where_they_are_used() -> None:
+def test_importing_the_trainer_loads_neither_transformer_engine_nor_transformers() -> None:
     [config] = imported("import trainer.config")
     assert "torch" not in config
     # the job is forked from a process that has imported trainer.train

@@ -71,7 +71,7 @@ def once(
     monkeypatch.setattr(owner, name, call)
 
 
-def test_a_build_removes_no_file_of_a_dataset_committed_meanwhile(
+def test_a_build_removes_no_file_of_a_dataset_that_another_build_commits_meanwhile(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = build_here(corpus, OUT, **SMALL)
@@ -85,7 +85,7 @@ def test_a_build_removes_no_file_of_a_dataset_committed_meanwhile(
     assert missing_file(again, ObjectFolder(OUT)) is None
 
 
-def test_a_build_that_removed_files_of_another_commit_reports_it(
+def test_a_build_that_removed_files_of_a_newly_committed_dataset_reports_it(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.build.destination.object_destination.AT_ONCE", 1)
@@ -100,7 +100,7 @@ def test_a_build_that_removed_files_of_another_commit_reports_it(
         build_here(corpus, OUT, seed=1, overwrite=True, **SMALL)
 
 
-def test_a_build_fails_if_another_build_removes_its_files_and_the_next_build_writes_them(
+def test_a_build_whose_file_another_build_removed_fails_and_the_next_build_writes_it_again(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(corpus, OUT, seed=1, **SMALL)
@@ -123,10 +123,8 @@ def test_an_input_replaced_while_it_is_read_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     reader: type,
 ) -> None:
-    """Replace the input with a file of the same size, just before a task starts to read the input.
-
-    The bytes of a table are hashed by separate tasks.
-    """
+    """Replace the input with a file of the same size, just before a task reads it. The bytes of a
+    table are hashed by separate tasks (HashTask)."""
     other = tmp_path / "other"
     if reader is HashTask:
         corpus = tmp_path / "made.parquet"
@@ -182,7 +180,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return str(tmp_path / "out") if request.param == "disk" else OUT
 
 
-def test_an_unfinished_plan_is_replaced_only_with_overwrite_and_its_tasks_then_fail(
+def test_only_overwrite_replaces_an_unfinished_plan_and_tasks_of_the_replaced_plan_fail(
     build_here: BuildHere, corpus: Path, place: str
 ) -> None:
     mine = listed(corpus, place, seed=1).digest
@@ -205,7 +203,9 @@ def test_an_unfinished_plan_is_replaced_only_with_overwrite_and_its_tasks_then_f
     assert load_task_list(place, None) is None
 
 
-def test_a_committed_plan_is_recognized(build_here: BuildHere, corpus: Path, place: str) -> None:
+def test_the_tasks_of_a_plan_that_is_already_committed_do_nothing(
+    build_here: BuildHere, corpus: Path, place: str
+) -> None:
     digest = listed(corpus, place, seed=1).digest
     made = work_off(place, digest)
     assert made is not None
@@ -242,7 +242,7 @@ def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_plann
         work_off(OUT, digest)
 
 
-def test_a_build_that_fails_after_another_commit_names_what_it_left_but_no_file_of_that_dataset(
+def test_a_failed_build_names_its_leftover_files_but_none_of_a_dataset_committed_meanwhile(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fail while files are verified. The other build has another plan, or the same plan."""
@@ -286,7 +286,7 @@ def test_the_same_command_rewrites_a_file_that_fails_verification(
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_a_folder_on_nfs_with_open_files_is_cleaned_up(
+def test_builds_succeed_while_nfs_keeps_a_removed_file_and_a_later_build_removes_it(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NFS renames an open file that is removed, and deletes it when it is closed."""
@@ -345,7 +345,7 @@ def test_a_file_that_is_replaced_is_never_missing(
     assert there == [False, True]
 
 
-def test_a_file_that_cannot_be_finished_ends_the_build_and_is_removed(
+def test_a_shard_that_cannot_be_flushed_to_the_disk_ends_the_build_and_is_removed(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread finishes each shard, so an error may occur while the task continues."""
@@ -363,7 +363,7 @@ def test_a_file_that_cannot_be_finished_ends_the_build_and_is_removed(
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
 
 
-def test_the_size_of_a_task_does_not_grow_with_the_number_of_inputs(tmp_path: Path) -> None:
+def test_the_pickled_size_of_a_task_does_not_grow_with_the_number_of_inputs(tmp_path: Path) -> None:
     options = PreprocessOptions(
         inputs=tuple(
             f"/a/rather/long/path/to/the/sequences/{i:05d}.fasta.gz" for i in range(10_000)

@@ -43,7 +43,9 @@ def joined(texts: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64], ND
 
 @given(sequences)
 @settings(deadline=None, derandomize=True)
-def test_windows_are_sorted_by_the_text_that_follows_them(texts: list[bytes]) -> None:
+def test_windows_are_sorted_by_the_text_from_their_start_to_the_end_of_the_entry(
+    texts: list[bytes],
+) -> None:
     text = entries_of(texts).text.tobytes()
     windows = [i for i in range(len(text)) if 0 not in text[i : i + WINDOW].ljust(WINDOW, b"\0")]
     expected = sorted(windows, key=lambda i: (text[i : text.index(0, i)], i))
@@ -52,7 +54,9 @@ def test_windows_are_sorted_by_the_text_that_follows_them(texts: list[bytes]) ->
 
 @given(sequences, sequences)
 @settings(deadline=None, derandomize=True)
-def test_the_first_containing_entry_is_found(texts: list[bytes], records: list[bytes]) -> None:
+def test_the_first_entry_that_contains_a_record_is_found(
+    texts: list[bytes], records: list[bytes]
+) -> None:
     found = ContainedIn(entries_of(texts)).find(*joined(records))
     assert found.tolist() == [
         next((i for i, t in enumerate(texts) if len(r) >= WINDOW and r in t), -1) for r in records
@@ -61,7 +65,7 @@ def test_the_first_containing_entry_is_found(texts: list[bytes], records: list[b
 
 @given(sequences, sequences)
 @settings(deadline=None, derandomize=True)
-def test_the_first_of_the_shortest_contained_entries_is_found(
+def test_the_first_of_the_shortest_entries_that_a_record_contains_is_found(
     texts: list[bytes], records: list[bytes]
 ) -> None:
     texts = sorted(set(texts), key=lambda text: (len(text), text))
@@ -72,7 +76,7 @@ def test_the_first_of_the_shortest_contained_entries_is_found(
     ]
 
 
-def test_entries_that_begin_with_others_do_not_slow_the_search_down() -> None:
+def test_of_entries_that_begin_with_each_other_only_the_shortest_is_searched_for() -> None:
     """Each of the 400 entries begins with all shorter ones: only the shortest is searched for."""
     texts = [b"\5" * (WINDOW + i) for i in range(400)]
     entries = entries_of(texts)
@@ -84,7 +88,7 @@ def test_entries_that_begin_with_others_do_not_slow_the_search_down() -> None:
     assert ContainedIn(entries).find(*joined(record)).tolist() == [300 - WINDOW, -1, -1]
 
 
-def test_a_record_that_occurs_in_thousands_of_places_is_found_in_the_first_entry() -> None:
+def test_the_first_entry_that_contains_a_record_is_found_among_thousands_of_occurrences() -> None:
     """The sorted windows fill several blocks. In each entry, later windows are sorted first."""
     texts = [b"\5" * 3000, b"\5" * 2990 + b"\4" * 20, b"\5" * 5000]
     record = [b"\5" * size for size in (12, 2990, 3000, 3001, 5000)]
@@ -126,7 +130,9 @@ M8 = "P1\tt1\t{}\t9\t0\t0\t1\t9\t1\t9\t1e-5\t50\n"
         (b"query\ttarget\tfident\tqcov\nP1\tt1\t\t1\n", ":2: '' in column fident is not a number"),
     ],
 )
-def test_errors_name_the_file_and_the_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_an_error_names_the_file_and_the_line_if_one_line_is_wrong(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(InputError) as error:

@@ -31,7 +31,9 @@ def laid_out(values: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 @settings(deadline=None)
 @given(runs, st.integers(0, 2**32 - 1))
-def test_unpacking_reverses_packing_in_any_order(values: list[list[int]], seed: int) -> None:
+def test_sequences_packed_in_any_order_are_unpacked_unchanged(
+    values: list[list[int]], seed: int
+) -> None:
     tokens, ends = laid_out(values)
     order = np.random.default_rng(seed).permutation(ends.size)
     begin, end = np.append(0, ends[:-1])[order], ends[order]
@@ -72,7 +74,7 @@ def six_sigma(share: float, count: int) -> float:
     return 6 * float(np.sqrt(share * (1 - share) / count))
 
 
-def test_partitions_and_split_are_even_and_independent() -> None:
+def test_partitions_are_even_splits_have_their_shares_and_both_are_independent() -> None:
     hashes = random_hashes(200_000)
     fractions = SplitFractions.parse("train=0.85,valid=0.1,test=0.05")
     partition, split = partitions_of(hashes, 7), split_of(hashes, fractions)

@@ -152,7 +152,7 @@ def test_a_changed_marker_is_ignored_or_names_only_files_of_its_task(
     assert believed < MUTATIONS / 4, "most changed markers must be ignored"
 
 
-def test_a_marker_written_by_other_code_is_ignored(
+def test_a_marker_written_by_another_version_of_the_code_is_ignored(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = tasks_of(place)[0]
@@ -163,7 +163,7 @@ def test_a_marker_written_by_other_code_is_ignored(
     assert not run_once(task, lambda _: None, out=out).skipped
 
 
-def test_a_task_list_written_by_other_code_is_refused(
+def test_a_task_list_written_by_another_version_of_the_code_is_refused(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.build.array_jobs.task_list_file.code_digest", lambda: "0" * 16)
@@ -191,7 +191,7 @@ def test_the_code_digest_changes_with_any_source_file(
 
 
 @pytest.mark.parametrize("name", ["plan.json", "mapped-*.json", "plan-*.json"])
-def test_changed_files_of_a_task_list_work_or_give_our_own_error(
+def test_changed_files_of_a_task_list_are_accepted_or_raise_a_thdpack_error(
     place: Path, seen: Seen, name: str
 ) -> None:
     path = next((place / ".build").glob(name))

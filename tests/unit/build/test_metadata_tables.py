@@ -74,7 +74,7 @@ def test_keys_are_found_even_if_their_hashes_are_equal(
     assert table.text_bytes(found).tolist() == [len(text or "") for _, text, _ in expected]
 
 
-def test_the_digest_does_not_depend_on_the_order_of_rows_or_the_size_of_runs(
+def test_the_hash_of_a_table_does_not_depend_on_the_order_of_rows_or_the_size_of_sorted_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [f"P{i},{i / 8 if i % 5 else ''},{i}" for i in range(300)]
@@ -164,7 +164,9 @@ def test_parquet_columns_become_int_float_or_string(tmp_path: Path) -> None:
         (pa.array([2**64 - 1], pa.uint64()), "column 'x': Integer value 18446744073709551615"),
     ],
 )
-def test_a_type_that_is_refused_is_named(tmp_path: Path, column: pa.Array, said: str) -> None:
+def test_the_error_for_an_unsupported_column_names_the_file_and_the_column(
+    tmp_path: Path, column: pa.Array, said: str
+) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"id": ["a"], "x": column}), path)
     with pytest.raises(InputError) as error:

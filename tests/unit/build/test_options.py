@@ -19,13 +19,13 @@ def options(**changes: object) -> PreprocessOptions:
     return PreprocessOptions(inputs=("x",), out="y", **changes)  # type: ignore[arg-type]
 
 
-def test_max_seqs_follows_the_capacity() -> None:
+def test_the_default_of_max_seqs_grows_with_the_capacity() -> None:
     assert options().most_seqs == 127
     assert options(capacity=65_536).most_seqs == 511
     assert options(capacity=65_536, max_seqs=9).most_seqs == 9
 
 
-def test_shape_contains_exactly_the_options_that_change_bytes() -> None:
+def test_shape_contains_options_that_change_the_bytes_and_leaves_out_other_options() -> None:
     shape = options().shape()
     assert {
         "capacity",
@@ -71,7 +71,7 @@ def test_slots_are_a_power_of_two_of_at_least_32(most: int, slots: int) -> None:
     assert slots_for(most) == slots
 
 
-def test_input_names_are_relative_to_the_common_folder_of_their_protocol() -> None:
+def test_input_names_are_relative_to_the_common_folder_of_inputs_with_the_same_protocol() -> None:
     assert relative_names(["/a/b/x.fa", "/a/c/y.fa"]) == {
         "/a/b/x.fa": "b/x.fa",
         "/a/c/y.fa": "c/y.fa",
@@ -145,17 +145,17 @@ def test_credentials_in_urls_are_recognized(url: str) -> None:
         "s3://b/x?versionId=1",
     ],
 )
-def test_a_user_name_or_a_question_mark_is_not_a_credential(url: str) -> None:
+def test_urls_without_credentials_are_not_mistaken_for_urls_with_credentials(url: str) -> None:
     assert not holds_secret(url)
 
 
 @pytest.mark.parametrize("out", ["y", "file:///y", "local:///y"])
-def test_scratch_is_refused_for_local_folders(out: str) -> None:
+def test_the_option_scratch_is_refused_if_out_is_a_local_folder(out: str) -> None:
     with pytest.raises(ValueError, match="for --out in a store"):
         PreprocessOptions(inputs=("x",), out=out, scratch="/tmp")
 
 
-def test_memory_is_refused_for_a_remote_cluster() -> None:
+def test_the_option_memory_is_refused_for_a_remote_ray_cluster() -> None:
     with pytest.raises(ValueError, match="give --workers instead"):
         options(memory="2G", executor="ray", ray_address="auto")
     assert options(memory="2G", executor="ray").memory == "2G"
@@ -175,7 +175,7 @@ def test_memory_is_refused_for_a_remote_cluster() -> None:
         ),
     ],
 )
-def test_options_that_array_commands_do_not_support_are_refused(
+def test_commands_of_task_lists_refuse_invalid_or_unsupported_options(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -186,7 +186,7 @@ def test_options_that_array_commands_do_not_support_are_refused(
     assert said in "".join(capsys.readouterr())
 
 
-def test_a_list_cannot_name_standard_input(tmp_path: Path) -> None:
+def test_a_list_of_inputs_cannot_name_standard_input(tmp_path: Path) -> None:
     (tmp_path / "files.txt").write_text("# what we have\n-\n")
     with pytest.raises(InputError, match=r"standard input .* on the command line"):
         find_sources((f"@{tmp_path}/files.txt",), "auto", spool=None)

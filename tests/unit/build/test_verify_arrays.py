@@ -38,7 +38,7 @@ def test_ends_hashes_and_unknown_letters_of_sequences_match_plain_python() -> No
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_repeated_finds_what_plain_python_finds(seed: int) -> None:
+def test_repeated_hashes_are_found_as_plain_python_finds_them(seed: int) -> None:
     rng = np.random.default_rng(seed)
     hashes = np.empty(60, dtype=HASH_HALVES)
     hashes["high"], hashes["low"] = rng.integers(0, 4, 60), rng.integers(0, 8, 60)

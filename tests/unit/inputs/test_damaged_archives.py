@@ -104,7 +104,7 @@ def test_text_after_an_archive_is_an_error_that_says_so(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize("kind", ["bz2", "xz", "zst"])
-def test_parts_of_an_archive_may_end_anywhere_in_a_read(
+def test_an_archive_of_several_parts_is_read_in_chunks_of_any_size(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     archive = in_parts(kind, TEXT, 5)
@@ -168,7 +168,7 @@ LONG_TEXT = (b">a\n" + b"M" * 60_000 + b"\n") * 1_000
 """Text so long that only a part is decompressed ahead of the parser."""
 
 
-def test_no_thread_remains_after_a_broken_archive(tmp_path: Path) -> None:
+def test_no_thread_remains_after_an_error_in_the_text_of_an_archive(tmp_path: Path) -> None:
     """Threads end even if the caller keeps the error, whose traceback refers to the stream."""
     path = tmp_path / "x.fasta"
     path.write_bytes(gzip.compress(b"text\n" + LONG_TEXT, 1))

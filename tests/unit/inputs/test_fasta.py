@@ -135,13 +135,13 @@ def test_headers_of_any_length_end_at_their_line_end(line_end: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 511, 512, 1024])
-def test_a_nul_in_a_header_is_found_at_its_byte(size: int) -> None:
+def test_the_error_for_a_nul_in_a_header_gives_the_offset_of_the_nul(size: int) -> None:
     with pytest.raises(FastaSyntaxError) as raised:
         parse(b">a " + size * b"d" + b"\0d\r\nMK\n")
     assert raised.value.offset == 3 + size
 
 
-def test_chunks_and_ranges_cut_at_every_byte_find_every_record_once() -> None:
+def test_two_ranges_cut_at_any_byte_find_every_record_once_with_chunks_of_any_size() -> None:
     whole = parse(TRICKY)
     assert [row[0] for row in whole] == ["a", "b", "c", "d", "é", "e", ">f", "g"]
     for cut in range(1, len(TRICKY)):

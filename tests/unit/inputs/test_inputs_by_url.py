@@ -83,7 +83,7 @@ def twins(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_web_inputs_without_an_etag_are_told_apart_by_time(twins: Path) -> None:
+def test_web_inputs_without_an_etag_are_told_apart_by_modification_time(twins: Path) -> None:
     with serving(DatedFiles, twins) as address:
         a, b = found(f"{address}/a/x.fasta"), found(f"{address}/b/x.fasta")
         assert a[0].fingerprint != b[0].fingerprint
@@ -93,7 +93,7 @@ def test_web_inputs_without_an_etag_are_told_apart_by_time(twins: Path) -> None:
         assert not unchanged(a[0])
 
 
-def test_web_inputs_without_etag_and_time_get_a_new_fingerprint_in_each_build(
+def test_web_inputs_without_etag_or_modification_time_get_a_new_fingerprint_in_each_build(
     twins: Path,
 ) -> None:
     with serving(Silent, twins) as address:
@@ -130,7 +130,7 @@ def test_results_of_one_url_are_not_reused_for_another(tmp_path: Path) -> None:
     assert identity("a/x.fa") == identity("/here/a/x.fa"), "a local file is identified by its inode"
 
 
-def test_an_etag_identifies_an_object_although_times_differ_between_listing_and_request() -> None:
+def test_an_etag_identifies_an_object_even_if_the_times_of_listing_and_request_differ() -> None:
     assert version_tag_of(
         {"size": 3, "ETag": '"e"', "LastModified": "12:00:00.123"}
     ) == version_tag_of({"size": 3, "ETag": '"e"', "LastModified": "12:00:00"})
@@ -158,7 +158,7 @@ def test_urls_found_on_a_store_keep_their_host(text: str, path: str, name: str, 
     assert list(_urls(text, path, {name: {"type": "file"}})) == [url]
 
 
-def test_a_folder_on_a_store_skips_hidden_objects_and_reads_names_that_look_like_globs() -> None:
+def test_in_a_folder_on_a_store_hidden_objects_are_skipped_and_names_may_look_like_globs() -> None:
     fs = fsspec.filesystem("memory")
     for name in ("/box/y[1].fasta", "/box/y1.fasta", "/box/.hidden.fasta", "/box/.trash/z.fasta"):
         fs.pipe_file(name, b">a\nMKV\n")
@@ -189,7 +189,7 @@ def test_a_folder_on_a_store_skips_hidden_objects_and_reads_names_that_look_like
     ],
 )
 @pytest.mark.parametrize("url", ["s3://bucket/x.fa", "s3://bucket/*.fa"])
-def test_denied_access_or_a_silent_store_is_an_input_error(
+def test_missing_credentials_or_an_unreachable_store_is_an_input_error(
     url: str, environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -210,7 +210,7 @@ def test_denied_access_or_a_silent_store_is_an_input_error(
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
-def test_a_url_that_expires_while_it_is_read_is_an_error_without_its_signature(
+def test_the_error_for_a_url_that_expires_while_it_is_read_hides_the_signature(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "x.fasta").write_bytes(b">a\nMKV\n")
@@ -225,7 +225,9 @@ def test_a_url_that_expires_while_it_is_read_is_an_error_without_its_signature(
     assert "5ba5e5" not in str(error.value)
 
 
-def test_credentials_in_a_list_are_refused_before_a_task_list_is_written(twins: Path) -> None:
+def test_credentials_in_a_list_of_inputs_are_refused_before_a_task_list_is_written(
+    twins: Path,
+) -> None:
     with http_store(twins) as address:
         web = address.replace("http://", "http://somebody:hunter2@")
         (twins / "list").write_text(

@@ -53,7 +53,7 @@ def size(each: Setting) -> float:
         ("esm2-15b", H100, "full"),
     ],
 )
-def test_auto_divides_the_model_only_as_far_as_memory_requires(
+def test_shard_auto_divides_the_model_only_as_far_as_memory_requires(
     model: str, gpu: float, expected: Shard
 ) -> None:
     asked = setting(model, ranks=4, micro_batches=32)
@@ -88,14 +88,14 @@ def test_small_models_merge_more_buckets_than_large_ones() -> None:
     assert numbers[-1] == 1
 
 
-def test_merging_buckets_keeps_the_tokens_of_a_step() -> None:
+def test_merging_buckets_keeps_the_number_of_tokens_of_a_step() -> None:
     asked = setting("esm2-8m", ranks=4, micro_batches=32)
     assert asked.merged(8).step_tokens == asked.step_tokens
     assert asked.merged(8).micro_batches == 4
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(1, 1_000))
-def test_default_steps_are_the_presets_or_the_fewest_that_reach_100_epochs(
+def test_default_steps_are_those_of_the_preset_or_the_fewest_that_reach_100_epochs(
     preset: int, epoch: int, batch: int
 ) -> None:
     steps = default_steps(preset, epoch=epoch, batch=batch).steps

@@ -73,7 +73,9 @@ def total(setting: Setting) -> float:
     [row for row in ROWS if not row["fit"]],
     ids=lambda row: "-".join(str(value) for value in row.values()),
 )
-def test_estimates_for_held_out_settings_are_within_a_tenth(row: dict[str, float]) -> None:
+def test_estimates_for_held_out_settings_are_within_10_percent_of_measurements(
+    row: dict[str, float],
+) -> None:
     setting = setting_of(row)
     assert 1e3 * seconds(setting) == pytest.approx(row["ms"], rel=0.1)
     assert total(setting) / 2**30 == pytest.approx(row["gib"], rel=0.1)
@@ -86,7 +88,7 @@ def test_there_are_held_out_settings_of_each_kind() -> None:
     assert {row.get("recompute", "none") for row in held} == {"none", "selective", "full"}
 
 
-def test_larger_settings_take_more_memory_and_sharding_takes_less() -> None:
+def test_time_and_memory_grow_with_the_setting_and_sharding_saves_memory() -> None:
     many = replace(SETTING, ranks=4, shards=4)
     for setting in (SETTING, many):
         assert seconds(replace(setting, micro_batches=4)) > 3 * seconds(setting)
@@ -122,7 +124,7 @@ def test_the_error_for_a_run_that_does_not_fit_names_options_to_change() -> None
         )
 
 
-def test_auto_gathers_parameters_once_a_step_if_memory_allows() -> None:
+def test_reshard_auto_gathers_parameters_once_a_step_if_memory_allows() -> None:
     many = replace(SETTING, ranks=4, shards=4, micro_batches=8)
     assert choose_reshard(many, available=150e9) == "step"
     assert choose_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
@@ -185,7 +187,7 @@ def test_a_plan_for_unmeasured_gpus_shows_times_of_h200s(dataset: Path, run: Run
 
 
 @pytest.mark.parametrize("gpus", ["8xH100", "1xH200"])
-def test_a_plan_marks_the_default_and_keeps_each_number_with_its_unit(
+def test_a_plan_marks_the_trainers_default_and_no_line_ends_between_a_number_and_its_unit(
     dataset: Path, run: Run, monkeypatch: pytest.MonkeyPatch, gpus: str
 ) -> None:
     for columns in range(60, 100, 3):
@@ -198,7 +200,9 @@ def test_a_plan_marks_the_default_and_keeps_each_number_with_its_unit(
     assert sum("(the trainer's default)" in line for line in lines) == 1
 
 
-def test_the_command_of_a_plan_names_its_data_cache_and_run(dataset: Path, tmp_path: Path) -> None:
+def test_the_command_of_a_plan_names_the_folders_of_data_cache_and_run(
+    dataset: Path, tmp_path: Path
+) -> None:
     spaced = tmp_path / "my data"
     spaced.symlink_to(dataset)
     for data, cache in ((str(spaced), ""), (f"memory://plan{dataset}", CACHE)):
@@ -312,7 +316,9 @@ def test_a_plan_on_tiny_data_has_no_zeros_and_no_wrong_plurals(dataset: Path, ru
     assert "the run 1,000 tokens, 1 step: under a minute" in text
 
 
-def test_replicas_stay_inside_nodes(large: Path) -> None:
+def test_plans_replicate_small_models_on_each_gpu_and_large_models_on_each_node(
+    large: Path,
+) -> None:
     plan = plan_training(str(large), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
     assert plan.cluster == Cluster(number=64, gpu="H100")
     assert plan.best.setting.shard == "none"

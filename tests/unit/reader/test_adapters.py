@@ -67,7 +67,7 @@ def test_position_ids_restart_with_each_sequence(buckets: list[Bucket]) -> None:
         assert position_ids(row).tolist() == [i for piece in pieces(row) for i in range(len(piece))]
 
 
-def test_bshd_has_each_real_sequence_padded(buckets: list[Bucket]) -> None:
+def test_a_bshd_batch_has_each_real_sequence_as_one_padded_row(buckets: list[Bucket]) -> None:
     for row in (*buckets, merge(buckets)):
         padded = bshd(row)
         assert (
@@ -136,7 +136,7 @@ def test_a_hugging_face_model_computes_the_same_from_a_bucket_as_from_each_seque
             assert (found[row, : len(tokens)] - alone).abs().max() < 1e-9
 
 
-def test_batches_are_merged_buckets_and_must_divide_a_step(
+def test_a_batch_is_k_merged_buckets_and_k_must_divide_the_buckets_of_a_step(
     many_shards: Path, buckets: list[Bucket]
 ) -> None:
     with ShardReader(many_shards, buckets_per_step=4) as reader:
@@ -148,7 +148,7 @@ def test_batches_are_merged_buckets_and_must_divide_a_step(
             reader.batches(3)
 
 
-def test_a_failed_batch_is_delivered_again_whole(
+def test_after_an_error_in_a_batch_the_whole_batch_is_delivered(
     many_shards: Path, tmp_path: Path, buckets: list[Bucket]
 ) -> None:
     dataset = Path(shutil.copytree(many_shards, tmp_path / "dataset"))

@@ -14,13 +14,15 @@ from schemas.splitmix import mix, mix_all
 
 @settings(deadline=None)
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
-def test_a_keyed_permutation_takes_every_value_once(size: int, key: int) -> None:
+def test_a_keyed_permutation_contains_every_value_once(size: int, key: int) -> None:
     assert np.array_equal(np.sort(permuted(np.arange(size), size, key)), np.arange(size))
 
 
 @settings(deadline=None)
 @given(st.integers(2, 300), st.integers(1, 5))
-def test_a_vector_of_keys_permutes_like_each_key(size: int, runs: int) -> None:
+def test_permuting_with_an_array_of_keys_equals_permuting_with_each_key(
+    size: int, runs: int
+) -> None:
     keys = np.arange(runs, dtype=np.uint64) * np.uint64(7919)
     together = permuted(np.tile(np.arange(size), runs), size, np.repeat(keys, size)).reshape(
         runs, size
@@ -29,7 +31,7 @@ def test_a_vector_of_keys_permutes_like_each_key(size: int, runs: int) -> None:
         assert np.array_equal(row, permuted(np.arange(size), size, key))
 
 
-def test_all_permutations_of_four_are_equally_frequent() -> None:
+def test_all_permutations_of_four_values_are_equally_frequent() -> None:
     keys = np.array([mix_all(key) for key in range(6000)], dtype=np.uint64)
     orders = permuted(np.tile(np.arange(4), 6000), 4, np.repeat(keys, 4)).reshape(6000, 4)
     _, counts = np.unique(orders, axis=0, return_counts=True)
@@ -50,7 +52,7 @@ def whole(order: EpochOrder) -> list[tuple[int, int]]:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 5), st.integers(0, 3))
-def test_an_epoch_has_every_bucket_once_and_lookups_of_single_positions_agree(
+def test_an_epoch_has_every_bucket_once_and_lookups_of_single_positions_agree_with_it(
     counts: list[int], seed: int, epoch: int
 ) -> None:
     order = Order(counts, seed)

@@ -110,7 +110,9 @@ def test_a_valid_shard_that_was_rewritten_is_read(dataset: Path) -> None:
     read_first_shard(dataset)
 
 
-def test_damage_with_a_matching_hash_is_read_or_raises_our_own_error(dataset: Path) -> None:
+def test_a_damaged_shard_with_a_matching_hash_is_read_or_raises_a_dataset_error(
+    dataset: Path,
+) -> None:
     rng = random.Random(int(os.environ.get("THDPACK_TEST_SEED", "0")))
     whole = first_shard(dataset).read_bytes()
     refused = 0

@@ -14,7 +14,7 @@ from schemas.records import records_schema
 from schemas.shard import shard_schema
 
 
-def test_an_edited_file_is_recognised() -> None:
+def test_an_edited_card_file_is_recognised() -> None:
     digest = "0123456789abcdef" * 2
     text = signed(f"# Title\n\nSome text.\n<!-- {blank_signature(digest)} -->\n", digest)
     signature = signature_of(text)

@@ -141,7 +141,7 @@ def test_counts_of_bytes_equal_those_of_bincount(values: bytes) -> None:
     ).tolist()
 
 
-def test_merged_splits_equal_one_split() -> None:
+def test_merged_statistics_of_two_splits_equal_those_of_one_split() -> None:
     rng = np.random.default_rng(1)
     one, parts = (
         SplitStatistics(capacity=100, longest=50),

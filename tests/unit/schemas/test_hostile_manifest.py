@@ -110,7 +110,7 @@ def test_a_hash_that_is_a_path_is_refused_before_the_cache_sees_it(
         ("options.split", "valid=0.01,train=0.99", "not in its shortest form"),
     ],
 )
-def test_a_value_out_of_its_range_is_named(
+def test_the_error_for_an_invalid_value_gives_the_field_or_the_reason(
     honest: dict[str, Any], path: str, value: object, said: str
 ) -> None:
     raw = copy(honest)
@@ -136,7 +136,7 @@ def test_a_column_of_metadata_cannot_replace_another_column(
 
 
 @pytest.mark.parametrize("key", ["shards", "options", "splits", "digest", "capacity"])
-def test_a_missing_key_is_refused(honest: dict[str, Any], key: str) -> None:
+def test_a_manifest_without_a_required_key_is_refused(honest: dict[str, Any], key: str) -> None:
     raw = copy(honest)
     del raw[key]
     text = json.dumps(raw).encode() if key == "digest" else signed(raw)
@@ -158,7 +158,7 @@ def test_too_deep_too_large_or_undecodable_json_is_refused() -> None:
     assert "larger than" in refused(b" " * (MOST_BYTES + 1))
 
 
-def test_a_changed_manifest_gives_our_own_error_or_is_read(
+def test_a_changed_manifest_is_read_or_raises_a_dataset_error(
     honest: dict[str, Any], many_shards: Path, tmp_path: Path
 ) -> None:
     """Make random changes of types, ranges, keys and bytes."""

@@ -38,7 +38,7 @@ for number in range(150):
 """
 
 
-def test_threads_decode_a_new_type_at_the_same_time() -> None:
+def test_several_threads_can_decode_a_new_type_at_the_same_time() -> None:
     """Without our lock, msgspec raised an error or crashed the process in fewer than 150 rounds."""
     done = subprocess.run(
         [sys.executable, "-c", DECODE, "ours"],

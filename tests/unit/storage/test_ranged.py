@@ -62,7 +62,7 @@ def test_seeking_and_reading_in_any_order_gives_the_bytes_of_the_file(seed: int)
 
 
 @pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_arrow_reads_large_tables_with_one_request_a_range(
+def test_arrow_reads_a_large_table_with_few_requests(
     new: object, fetched: list[tuple[int, int]]
 ) -> None:
     table = pa.table({"sequence": ["MKV" * 100] * 300})

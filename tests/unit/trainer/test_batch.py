@@ -38,7 +38,7 @@ def manifest(buckets: int) -> Any:
         ("cpu", 1, 5, 1),
     ],
 )
-def test_the_default_batch_is_the_published_one_unless_data_or_device_is_small(
+def test_the_default_batch_is_the_published_one_except_for_small_data_or_a_cpu(
     device: str, ranks: int, epoch: int, expected: int
 ) -> None:
     topology = replace(single_process(torch.device(device)), world_size=ranks)
@@ -66,7 +66,7 @@ def test_the_default_batch_is_the_published_one_unless_data_or_device_is_small(
         (32_768, 1, ""),
     ],
 )
-def test_a_batch_that_is_rounded_is_announced(tokens: int, ranks: int, said: str) -> None:
+def test_rounding_of_the_batch_is_announced(tokens: int, ranks: int, said: str) -> None:
     given = replace(DEFAULT, tokens_per_step=tokens, tokens_given=True)
     topology = replace(single_process(torch.device("cpu")), world_size=ranks)
     note = choose_batch(given, manifest(1_000), topology).note
@@ -83,7 +83,7 @@ def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
         resumed(parse(["esm2-8m", "--data", "d", "--tokens-per-step", "2097152"]), before)
 
 
-def test_a_resume_with_another_model_names_the_model_of_the_run_as_the_command_line_does() -> None:
+def test_a_resume_with_another_model_is_refused_with_the_preset_or_flags_of_the_run() -> None:
     tiny = parse(["esm2-tiny", "--data", "d"])
     with pytest.raises(ValueError, match="a run of another model, esm2-tiny: choose another"):
         resumed(parse(["esm2-8m", "--data", "d"]), tiny)
@@ -117,7 +117,7 @@ def test_a_resume_with_another_model_names_the_model_of_the_run_as_the_command_l
         ),
     ],
 )
-def test_a_batch_that_does_not_divide_is_refused_with_the_numbers_of_ranks_that_work(
+def test_if_ranks_do_not_divide_the_buckets_of_a_step_the_error_says_what_to_change(
     buckets: int, merged: int, ranks: int, said: str
 ) -> None:
     given = replace(DEFAULT, buckets_per_step=buckets, buckets_per_micro_batch=merged)
@@ -127,7 +127,7 @@ def test_a_batch_that_does_not_divide_is_refused_with_the_numbers_of_ranks_that_
     assert "--buckets-per-micro-batch" in str(refused.value)
 
 
-def test_without_steps_a_run_is_at_most_100_epochs_and_a_resume_keeps_its_number() -> None:
+def test_without_steps_a_run_is_at_most_100_epochs_and_a_resume_keeps_the_number_of_steps() -> None:
     asked = parse(["esm2-8m", "--data", "d"])
     batched = replace(asked, data=replace(asked.data, buckets_per_step=2))
     chosen, reason = choose_steps(batched, manifest(24))

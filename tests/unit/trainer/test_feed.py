@@ -14,7 +14,7 @@ from trainer.feed import RING, Feed
 
 
 @pytest.mark.parametrize("buckets", [1, 3])
-def test_rows_match_the_buckets_of_the_reader(many_shards: Path, buckets: int) -> None:
+def test_rows_of_the_feed_match_the_buckets_of_the_reader(many_shards: Path, buckets: int) -> None:
     ranks = {"rank": 1, "world_size": 2, "buckets_per_step": 2 * buckets}
     feed = Feed(ShardReader(many_shards, **ranks), buckets=buckets, stride=2, device=CPU)
     reader = ShardReader(many_shards, **ranks)

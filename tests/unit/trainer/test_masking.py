@@ -40,7 +40,7 @@ def same(a: Masked, b: Masked) -> bool:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
-def test_the_hash_is_splitmix64(values: list[int]) -> None:
+def test_the_hash_in_torch_equals_splitmix64_in_numpy(values: list[int]) -> None:
     numbers = np.array(values, dtype=np.uint64)
     assert np.array_equal(
         mix(torch.from_numpy(numbers.view(np.int64))).numpy().view(np.uint64), splitmix.mix(numbers)
@@ -109,7 +109,7 @@ def test_masks_depend_only_on_seed_epoch_and_position() -> None:
         assert abs(int((changed & also).sum()) - count * share) < 6 * sigma
 
 
-def test_masked_tokens_beyond_the_index_are_counted_and_dropped() -> None:
+def test_masked_tokens_that_do_not_fit_in_the_index_are_counted_and_dropped() -> None:
     few = masker(probability=0.01)
     few._threshold = 1 << 23  # select half of all tokens, although the index has room for 1 %
     ids = torch.full((10_000,), 5, dtype=torch.uint8)
@@ -123,7 +123,7 @@ def test_masked_tokens_beyond_the_index_are_counted_and_dropped() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 3, 512, 16_384])
 @pytest.mark.parametrize("probability", [0.01, 0.15, 0.9])
-def test_the_index_of_masked_tokens_has_room_for_six_standard_deviations(
+def test_the_index_of_masked_tokens_has_room_for_six_standard_deviations_above_the_mean(
     tokens: int, probability: float
 ) -> None:
     size = index_size(tokens, probability)

@@ -35,7 +35,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "right"), BIONEMO + STREAMING)
-def test_an_option_on_the_page_gets_advice_as_a_flag_and_as_a_setting(
+def test_each_option_of_the_page_gets_the_same_advice_as_a_flag_and_as_name_equals_value(
     name: str, right: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(capsys, f"--{name}", "1")

@@ -61,7 +61,7 @@ def test_a_step_is_captured_or_the_reason_is_given(
     assert bool(found) is bool(reason)
 
 
-def test_all_rows_of_a_feed_share_one_memory(many_shards: Path) -> None:
+def test_all_rows_of_a_feed_use_the_same_memory(many_shards: Path) -> None:
     with ShardReader(many_shards) as reader, ShardReader(many_shards) as again:
         feed = Feed(reader, buckets=1, stride=1, device=torch.device("cpu"))
         rows = []
@@ -88,7 +88,7 @@ def test_all_rows_of_a_feed_share_one_memory(many_shards: Path) -> None:
         RuntimeError("operation not permitted when stream is capturing"),
     ],
 )
-def test_a_failed_capture_is_an_error_that_names_the_flag(
+def test_the_error_for_a_failed_capture_names_the_flag_cuda_graph_off(
     monkeypatch: pytest.MonkeyPatch, error: RuntimeError
 ) -> None:
     calls: list[str] = []
@@ -113,7 +113,7 @@ def test_a_failed_capture_is_an_error_that_names_the_flag(
     assert calls == ["launched"] * (WARM_UP + 1)
 
 
-def test_a_closed_step_has_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_a_step_destroys_its_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     graph = SimpleNamespace(
         replay=lambda: calls.append("replayed"), reset=lambda: calls.append("destroyed")
@@ -128,7 +128,7 @@ def test_a_closed_step_has_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == ["replayed", "destroyed"]
 
 
-def test_adamw_is_capturable_only_if_it_will_be_captured() -> None:
+def test_adamw_is_capturable_only_after_locate_gradients() -> None:
     model = build(SMALL, ComputeOptions(backend="torch", precision="fp32"))
     fill(model, {}, seed=0, topology=single_process(CPU))
     optimizer = Optimizer(model, OptimizerOptions(), {})
@@ -142,7 +142,7 @@ def test_adamw_is_capturable_only_if_it_will_be_captured() -> None:
     ("numbers", "recompute", "expected"),
     [("fp8-delayed", "full", True), ("fp8-delayed", "none", False), ("bf16", "selective", False)],
 )
-def test_the_backward_pass_runs_in_autocast_if_low_precision_layers_are_recomputed(
+def test_the_backward_pass_runs_in_autocast_only_if_low_precision_layers_are_recomputed(
     numbers: str, recompute: str, expected: bool
 ) -> None:
     assert (
@@ -152,7 +152,7 @@ def test_the_backward_pass_runs_in_autocast_if_low_precision_layers_are_recomput
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_the_outermost_autocast_ends_once_a_micro_batch_before_or_after_the_backward_pass(
+def test_each_micro_batch_ends_its_outermost_autocast_once_before_or_after_the_backward_pass(
     many_shards: Path, held: bool
 ) -> None:
     """Delayed scaling updates its histories at the end of each outermost autocast."""

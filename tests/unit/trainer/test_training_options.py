@@ -126,7 +126,7 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         ([], "presets: esm2-tiny"),
     ],
 )
-def test_wrong_usage_names_the_option_that_was_meant_but_no_python_class(
+def test_the_error_for_wrong_usage_gives_a_reason_or_remedy_without_internals_of_the_parser(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:

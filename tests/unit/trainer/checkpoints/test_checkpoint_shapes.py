@@ -17,7 +17,9 @@ from trainer.distributed.topology import process_group
 HISTORY = "scaling.layers.0.proj.scaling_fwd.amax_history"
 
 
-def test_tensors_of_other_shapes_are_refused_with_a_reason(tmp_path: Path) -> None:
+def test_tensors_whose_shapes_differ_from_those_of_the_run_are_refused_with_a_reason(
+    tmp_path: Path,
+) -> None:
     state = RunState(
         step=1,
         tokens=0,

@@ -102,7 +102,7 @@ def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
         yield damaged(content, rng) if number % 2 else json.dumps(mutated(raw, rng)).encode()
 
 
-def test_a_changed_state_loads_or_gives_our_own_error(
+def test_a_changed_state_is_read_or_raises_a_checkpoint_error(
     folder: Path, options: TrainOptions, optimizer: Optimizer, topology: Topology
 ) -> None:
     """Use each accepted state as a resumed run does: its options, step count and position."""
@@ -207,7 +207,7 @@ def test_every_change_of_a_file_is_found_by_its_hash(
 
 
 @pytest.mark.parametrize("name", [DISTCP, METADATA])
-def test_a_changed_file_with_a_forged_hash_loads_or_gives_our_own_error(
+def test_a_changed_file_with_a_forged_hash_is_loaded_or_raises_a_checkpoint_error(
     folder: Path, checkpoints: Checkpoints, tensors: dict[str, Tensor], name: str
 ) -> None:
     content = (folder / name).read_bytes()
@@ -229,7 +229,7 @@ def test_a_changed_file_with_a_forged_hash_loads_or_gives_our_own_error(
 
 
 @pytest.mark.parametrize("part", ["state_dict_metadata", "storage_meta"])
-def test_incomplete_metadata_is_our_own_error(
+def test_incomplete_metadata_raises_a_checkpoint_error(
     folder: Path, checkpoints: Checkpoints, tensors: dict[str, Tensor], part: str
 ) -> None:
     metadata = pickle.loads((folder / METADATA).read_bytes())

@@ -46,7 +46,7 @@ def edit(folder: Path, **changes: object) -> None:
         (lambda folder: (folder / "config.json").write_text("{"), "no readable config.json"),
     ],
 )
-def test_models_other_than_esm2_are_refused_with_a_remedy(
+def test_a_folder_without_a_valid_esm2_model_is_refused_with_a_reason(
     tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     folder = exported(tmp_path)
@@ -87,7 +87,7 @@ def test_large_exports_are_split_into_several_files(
     )
 
 
-def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
+def test_thdpack_esm_for_masked_lm_equals_esm_for_masked_lm_and_loads_through_auto_classes(
     tmp_path: Path,
 ) -> None:
     from transformers import AutoModelForMaskedLM, EsmForMaskedLM
@@ -152,7 +152,7 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
     assert bool(torch.isfinite(fresh(input_ids=ids).logits[0]).all())
 
 
-def test_the_pretrained_model_computes_on_the_device_of_its_inputs(
+def test_thdpack_esm_for_masked_lm_computes_on_the_device_of_its_inputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Triton launches kernels on the current device, so this must be the device of the inputs."""

@@ -156,7 +156,7 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
         ),
     ],
 )
-def test_weights_that_would_be_lost_or_computed_differently_are_refused(
+def test_models_that_the_trainer_would_read_in_part_or_compute_differently_are_refused(
     folder: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     spoil(folder)
@@ -182,7 +182,7 @@ def newer(tensors: dict[str, Tensor]) -> None:
         tensors[name.replace(".gamma", ".weight").replace(".beta", ".bias")] = tensors.pop(name)
 
 
-def test_norms_may_have_older_or_newer_names_and_unused_tensors_are_ignored(
+def test_parameters_of_norms_may_have_older_or_newer_names_and_unused_tensors_are_ignored(
     folder: Path,
 ) -> None:
     expected = huggingface.load(folder)[1]
@@ -211,7 +211,7 @@ def test_the_error_for_the_folder_of_a_run_names_the_folder_of_its_model(
     huggingface.load(run / "export")
 
 
-def test_all_wrong_keys_are_reported_together(folder: Path) -> None:
+def test_all_wrong_keys_of_config_json_are_reported_together(folder: Path) -> None:
     configured(hidden_size="big", hidden_dropout_prob=0.1, token_dropout=False, rope_theta="x")(
         folder
     )
@@ -227,7 +227,7 @@ def test_all_wrong_keys_are_reported_together(folder: Path) -> None:
     ]
 
 
-def test_a_model_of_another_kind_is_one_short_error(folder: Path) -> None:
+def test_for_a_model_of_another_type_the_error_names_only_the_type(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(InputError, match=r"has model_type 'bert', but ESM-2 has 'esm'$"):
         huggingface.load(folder)

@@ -80,7 +80,9 @@ def layer_te(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
                 delattr(sys.modules[package], module)
 
 
-def test_both_backends_have_the_same_keys_and_shapes(layer_te: ModuleType) -> None:
+def test_models_of_both_backends_have_tensors_of_the_same_names_and_shapes(
+    layer_te: ModuleType,
+) -> None:
     te, plain = (
         build(SMALL, ComputeOptions(backend=backend, precision="fp32"))
         for backend in ("te", "torch")
@@ -129,7 +131,7 @@ def test_a_saved_model_loads_with_the_other_backend(
         assert torch.equal(found[name], tensor), name
 
 
-def test_rows_too_large_for_32_bit_offsets_use_transformer_engines_attention(
+def test_rows_that_our_attention_kernel_does_not_support_use_that_of_transformer_engine(
     layer_te: ModuleType,
 ) -> None:
     sequences = SequenceLayout(torch.tensor([0, 1024], dtype=torch.int32), 1024)

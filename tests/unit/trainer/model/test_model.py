@@ -54,7 +54,7 @@ def test_rotary_frequencies_are_found_under_all_their_names(key: str) -> None:
     )
 
 
-def test_half_precision_leaves_rotary_frequencies_exact() -> None:
+def test_converting_a_model_to_bf16_does_not_change_its_rotary_frequencies() -> None:
     model = ours(SMALL, esm(SMALL))
     before = model.inv_freq.clone()
     model.to(torch.bfloat16)
@@ -80,7 +80,7 @@ def test_a_sequence_does_not_change_any_bit_of_its_neighbours_results() -> None:
             assert not torch.equal(logits[0][begin:end], logits[1][begin:end])
 
 
-def test_names_and_shapes_survive_export_and_import() -> None:
+def test_exported_tensors_equal_those_of_the_imported_model() -> None:
     theirs = esm(SMALL)
     model = ours(SMALL, theirs)
     there = to_esm(dict(model.named_tensors()), SMALL)
@@ -122,7 +122,7 @@ def test_initial_values_depend_only_on_seed_and_name() -> None:
     assert not embedding[ESM2.pad].any()
 
 
-def test_presets_have_the_published_sizes() -> None:
+def test_presets_have_the_published_numbers_of_parameters() -> None:
     published = {
         "esm2-8m": 7.5e6,
         "esm2-35m": 33.5e6,

@@ -42,7 +42,7 @@ def options(**changes: Any) -> TrainOptions:
 
 @pytest.mark.parametrize("layers", ["all", "inner:1", "1,10-11"])
 @pytest.mark.parametrize("numbers", ["bf16", *LOW])
-def test_each_module_is_in_one_section_with_the_statistics_of_its_precision(
+def test_each_module_is_in_one_section_of_the_configuration_with_statistics_of_its_precision(
     numbers: str, layers: str
 ) -> None:
     layers = "all" if numbers == "bf16" else layers
@@ -77,7 +77,7 @@ def test_each_module_is_in_one_section_with_the_statistics_of_its_precision(
     )
 
 
-def test_fp8_weights_have_no_statistics_that_need_higher_precision() -> None:
+def test_fp8_weights_have_no_statistics_that_need_the_weights_in_higher_precision() -> None:
     sections = yaml.safe_load(configuration(options(precision="fp8-delayed", quantized_init=True)))
     fits = {
         tensor["tensor"]: tensor["stats"]

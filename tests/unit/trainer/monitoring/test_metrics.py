@@ -46,7 +46,9 @@ def test_a_resume_drops_metrics_of_later_steps_and_a_truncated_line(
     ] == [10, 20]
 
 
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_wandb_package_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
     options = replace(
         TrainOptions(), output=replace(TrainOptions().output, out=str(tmp_path), wandb_project="p")

@@ -45,7 +45,7 @@ def test_the_first_step_on_a_gpu_does_not_count_because_it_compiles(clock: list[
     assert "at 6 s a step" in found[2]
 
 
-def test_validations_and_saves_do_not_count(clock: list[float]) -> None:
+def test_the_time_of_validations_and_saves_does_not_count(clock: list[float]) -> None:
     run_time = RunTime(torch.device("cpu"), step=10, steps=100, warmup=10)
     clock[0] += 6.0
     assert run_time.step(11) == ""
@@ -55,7 +55,7 @@ def test_validations_and_saves_do_not_count(clock: list[float]) -> None:
     assert run_time.step(12) == "88 more steps at 6 s a step: about 8.8 minutes"
 
 
-def test_the_last_step_needs_no_estimate(clock: list[float]) -> None:
+def test_no_estimate_is_shown_after_the_last_step(clock: list[float]) -> None:
     run_time = RunTime(torch.device("cpu"), step=0, steps=1, warmup=0)
     clock[0] += 31.0
     assert run_time.step(1) == ""
@@ -69,7 +69,9 @@ def test_the_last_step_needs_no_estimate(clock: list[float]) -> None:
         (90_000.0, "a day is about 1 step", "--steps 11 --warmup-steps 1"),
     ],
 )
-def test_the_remedy_counts_the_steps_that_are_done(seconds: float, time: str, remedy: str) -> None:
+def test_the_suggested_number_of_steps_includes_the_steps_already_done(
+    seconds: float, time: str, remedy: str
+) -> None:
     found = estimate(10, 500_000, seconds, warmup=20, long=86_400.0)
     assert f"; {time}: to shorten the run, press Ctrl-C" in found
     assert found.endswith(f"run the same command with {remedy}")

@@ -56,7 +56,7 @@ def quantized_model() -> tuple[Esm2, dict[str, Tensor], Fp8Weight]:
     return built, masters, module.weight
 
 
-def test_modules_with_fp8_weights_get_initial_values() -> None:
+def test_fp8_weights_are_initialized_from_their_fp32_masters() -> None:
     built, masters, weight = quantized_model()
     assert torch.equal(weight.source, masters["layers.1.proj.weight"])
     assert weight.source.dtype == torch.float32

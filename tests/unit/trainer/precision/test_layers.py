@@ -28,7 +28,9 @@ SMALL = ModelOptions(layers=3, hidden_size=64, heads=4, ffn_size=128)
         ("3-3", [3]),
     ],
 )
-def test_precision_layers_selects_exactly_the_named_layers(text: str, expected: list[int]) -> None:
+def test_the_option_precision_layers_selects_exactly_the_named_layers(
+    text: str, expected: list[int]
+) -> None:
     found = low_layers(ComputeOptions(precision="fp8-current", precision_layers=text), 7)
     assert [number for number, low in enumerate(found) if low] == expected
     assert len(found) == 7
@@ -54,7 +56,7 @@ def test_precision_layers_selects_exactly_the_named_layers(text: str, expected: 
         "²",
     ],
 )
-def test_invalid_precision_layers_are_an_error_with_valid_examples(text: str) -> None:
+def test_an_invalid_value_of_precision_layers_is_an_error_with_valid_examples(text: str) -> None:
     with pytest.raises(
         ValueError,
         match=re.escape(
@@ -73,7 +75,9 @@ def test_invalid_precision_layers_are_an_error_with_valid_examples(text: str) ->
         ("inner:4", "inner:4 selects none of the 7 layers: use inner:N with N at most 3"),
     ],
 )
-def test_missing_layers_are_an_error(text: str, message: str) -> None:
+def test_naming_a_layer_that_does_not_exist_or_selecting_none_is_an_error(
+    text: str, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         low_layers(ComputeOptions(precision="fp8-current", precision_layers=text), 7)
 
@@ -90,7 +94,7 @@ def test_a_bf16_run_has_no_low_precision_layer() -> None:
         ("bf16", "all", [False] * 3),
     ],
 )
-def test_layers_outside_precision_layers_stay_in_bf16(
+def test_in_a_low_precision_run_layers_outside_precision_layers_stay_in_bf16(
     numbers: str, text: str, expected: list[bool]
 ) -> None:
     """Only layers that stay in bf16 open an autocast, because each autocast costs host time."""

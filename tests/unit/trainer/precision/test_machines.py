@@ -34,7 +34,7 @@ RUNS_ON = {
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("numbers", RUNS_ON)
-def test_a_precision_runs_on_suitable_gpus_and_other_machines_get_alternatives(
+def test_a_precision_runs_on_suitable_gpus_and_elsewhere_the_error_names_alternatives(
     numbers: str, machine: str
 ) -> None:
     capability = MACHINES[machine]
@@ -57,7 +57,7 @@ def test_a_precision_runs_on_suitable_gpus_and_other_machines_get_alternatives(
         assert machine in RUNS_ON[other]
 
 
-def test_a_refusal_names_requirement_machine_and_alternatives() -> None:
+def test_the_error_for_a_precision_names_its_requirement_the_gpu_and_alternatives() -> None:
     with pytest.raises(ValueError, match="mxfp8") as refused:
         resolve_for(ComputeOptions(precision="mxfp8"), (9, 0), has_te=True)
     assert str(refused.value) == (
@@ -75,7 +75,7 @@ def test_a_refusal_names_requirement_machine_and_alternatives() -> None:
         ((9, 0), True, ("te", "bf16")),
     ],
 )
-def test_auto_picks_the_best_backend_and_precision_of_the_machine(
+def test_backend_auto_and_precision_auto_give_the_best_that_the_machine_supports(
     capability: Capability | None, has_te: bool, expected: tuple[str, str]
 ) -> None:
     found = resolve_for(ComputeOptions(), capability, has_te=has_te)
@@ -120,7 +120,9 @@ def test_fp4_weights_are_refused() -> None:
     ("numbers", "multiple"),
     [("fp8-delayed", 16), ("fp8-current", 16), ("fp8-block", 16), ("mxfp8", 32), ("nvfp4", 32)],
 )
-def test_sizes_must_be_multiples_that_the_precision_requires(numbers: str, multiple: int) -> None:
+def test_sizes_must_be_multiples_of_the_number_that_the_precision_requires(
+    numbers: str, multiple: int
+) -> None:
     def say(
         hidden_size: int = multiple,
         ffn_size: int = multiple,

@@ -54,7 +54,7 @@ def test_validation_adds_nothing_to_the_amax_history() -> None:
     assert float(history[0]) == 3.0
 
 
-def test_a_run_that_validates_keeps_its_history(many_shards: Path, tmp_path: Path) -> None:
+def test_a_run_that_validates_keeps_its_amax_history(many_shards: Path, tmp_path: Path) -> None:
     """One layer of the model records its largest values, as Transformer Engine's modules do."""
     options = parse(arguments(many_shards, tmp_path / "run"))
     noted = []
