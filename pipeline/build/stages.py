@@ -82,7 +82,7 @@ def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[Hash
 
 
 def search_tasks(job: Job, planned: Plan, threads: int) -> list[SearchTask | ClusterTask]:
-    """Return a task for each value of an option that begins with `mmseqs:`."""
+    """Return a task for each value of --exclude or --clusters that begins with `mmseqs:`."""
     return [
         (SearchTask if file.option == "exclude" else ClusterTask)(
             job=job, index=i, file=file, partitions=planned.partitions, threads=threads

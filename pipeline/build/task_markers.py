@@ -62,7 +62,8 @@ class _Marker(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def believed(task: Task[Result], out: Folder) -> Result | None:
-    """Return the result in a task's marker; None if the task or one of its files has changed.
+    """Return the result in a task's marker; None if there is no marker, or if the task or one of
+    its files has changed.
 
     A marker that does not match is removed.
     """

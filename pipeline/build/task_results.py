@@ -21,7 +21,8 @@ _TokenCounts = Annotated[tuple[Count, ...], Meta(min_length=256, max_length=256)
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFile:
     """Name, size and hash of a work file: a spill (a map task's records), a link file (the cluster
-    of each record), a rest (left-over sequences), or the content of a file that an option names."""
+    of each record), a rest (sequences that did not fill a bucket), or the content of a file that an
+    option names."""
 
     name: WorkName
     bytes: Count
@@ -87,7 +88,7 @@ class HashResult:
 class LinkResult:
     """Result of a link task.
 
-    links: file of the cluster of each record
+    links: link file, which has the cluster of each record
     pair_bytes: size of the first part of this file: pairs of clusters to join
     records: number of records of the partition, kept or not
     found: number of these records that are in the table of clusters
@@ -106,7 +107,7 @@ class PackResult:
     """Result of a task that packs sequences. `shards` and `statistics` have the splits as keys.
 
     rest: file of the sequences that did not fill a bucket; None if the task wrote no such file
-    token_counts: number of occurrences of each token id in the shards
+    token_counts: number of occurrences of each token id in the shards; padding is not counted
     metadata_records: number of records, kept or not, with a row in the table of --metadata
     """
 

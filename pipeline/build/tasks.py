@@ -51,7 +51,7 @@ class Task(Protocol[Result]):
 
     @property
     def work(self) -> Folder:
-        """Folder for unfinished files and markers."""
+        """Folder for work files and markers."""
         ...
 
     def identity(self) -> dict[str, Any] | None:
@@ -76,7 +76,7 @@ class PrepareTask:
 
     @property
     def prepared(self) -> str:
-        """Name of the prepared file, in the work folder."""
+        """Name of the work file, in the work folder."""
         return f"{self.name}.arrow"
 
     def identity(self) -> dict[str, Any]:

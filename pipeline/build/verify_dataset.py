@@ -1,8 +1,8 @@
 """`thdpack verify`: compare a dataset with its manifest.
 
 With --deep, records/ is also compared with the buckets. The deep check takes about 80 bytes of
-memory per record: 5 GB for 60 M records. Most of it is a work file in the folder for temporary
-files, which need not stay in memory.
+memory per record: 5 GB for 60 M records. Most of this is a work file in the folder for temporary
+files. The operating system may write its pages to disk when memory is scarce.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def write_links(
 
     Args:
         pairs: uint64[M, 2], keys of clusters to join.
-        clusters: uint64[N] for each run of N records: the key of each record's cluster, 0 for none.
+        clusters: uint64[N] for each run of N consecutive records: the key of each record's cluster,
+            0 for none.
     Raises:
         BuildError: the file cannot be written.
     """

@@ -36,7 +36,7 @@ def mark_duplicates(
     Args:
         status: int8[N], index into STATUS_CODES. No record has the status `duplicate` yet.
         hashes: HASH[N], equal for records that are duplicates.
-        ordinals: int64[N], ascending.
+        ordinals: int64[N], number of each record among all input records, ascending.
     Returns:
         int8[N], the new status; int64[N], the ordinal of the kept record that a duplicate repeats,
         -1 for other records.

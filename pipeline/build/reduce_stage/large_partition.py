@@ -5,8 +5,8 @@ consecutive records that fit into memory.
 
 1. First pass: for each run, find the sequences that no earlier run had. Keep the residues of these
    sequences. Also keep a row for each kept record, without the columns of texts. With --exclude,
-   note which records are excluded. If a file of --exclude lists names of records, one more pass
-   comes before this one: it finds the named records, because their duplicates are excluded too.
+   note which records are excluded. If `RecordExclusion.spreads` is True, one more pass comes before
+   this one: it finds the excluded records whose duplicates are excluded too.
 2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each
    record's first sequence in the record's row.
 3. Second pass: for each run, mark each duplicate, and name the record that the duplicate repeats.
@@ -112,7 +112,7 @@ class LargePartition(Partition):
         on_bytes: OnBytes,
         exclusion: RecordExclusion | None = None,
     ) -> None:
-        """Do the first pass, and before it the pass that finds named records, if that is needed.
+        """Do the first pass. If `exclusion.spreads` is True, do the additional pass before it.
 
         Args:
             exclusion: object that marks the excluded records; None without --exclude.
@@ -154,7 +154,7 @@ class LargePartition(Partition):
 
         Returns:
             N kept records, without ids; int64[N], index of each record's first residue; HASH[M],
-            hashes of the first pieces of long records.
+            hashes of the first pieces (the parts that cropping keeps) of long records.
         """
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()

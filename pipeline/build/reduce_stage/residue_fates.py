@@ -1,4 +1,4 @@
-"""Count the residues that a build leaves out: in duplicates, other records and cropped ends.
+"""Count the residues that a build leaves out, because of a record's status or because of cropping.
 
 A build adds these numbers up from the results of its tasks. For an existing dataset, the numbers
 are computed from three columns of records/.

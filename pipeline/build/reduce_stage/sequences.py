@@ -17,11 +17,11 @@ from pipeline.build.reduce_stage.deduplicate import KEPT
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sequences:
-    """N sequences in shuffled order.
+    """N sequences of kept records.
 
     begin:    int64[N], index of a sequence's first residue in the token array
     residues: int64[N], number of residues, after cropping, without specials
-    ordinal:  int64[N], ordinal of the record
+    ordinal:  int64[N], ordinal of a sequence's record: its number among all input records
     start:    int64[N], index of a sequence's first residue in its record; 0 for a first sequence
     key:      uint64[N], sort key of the shuffle
     """

@@ -84,7 +84,8 @@ class SpilledRecords:
         """Find the partition's records in each spill.
 
         Args:
-            clusters: clusters of the records; None if the records have no clusters, or not yet.
+            clusters: clusters of the records; None without --clusters, and for link tasks, which
+                find the clusters.
         Raises:
             DamagedSpillError: a spill is damaged.
         """

@@ -38,7 +38,8 @@ class WrittenSplit:
     left_over:    bool[N], mask of the sequences that did not fill a bucket
     shard:        int64[N], each sequence's shard, as an index into `entries`
     bucket:       int64[N], each sequence's bucket, as a row number in that shard
-    token_counts: int64[256], number of occurrences of each token id in the shards
+    token_counts: int64[256], number of occurrences of each token id in the shards; padding is not
+        counted
     """
 
     entries: list[ShardEntry]

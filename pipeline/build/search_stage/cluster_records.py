@@ -1,4 +1,4 @@
-"""Cluster the kept records by MMseqs2 (`--clusters mmseqs:0.5`).
+"""Cluster the kept records with MMseqs2 (`--clusters mmseqs:0.5`).
 
 1. Write each distinct sequence of the kept records once, as FASTA. A sequence's name is the lower
    half of its hash, in decimal digits.

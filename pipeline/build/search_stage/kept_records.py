@@ -1,4 +1,4 @@
-"""Write the records that the map stage kept as FASTA, for MMseqs2."""
+"""Write a FASTA file of the records that the map stage kept, for MMseqs2."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def fasta_entries(
 
 
 def _first_records(spilled: SpilledRecords) -> Iterator[tuple[RecordRun, NDArray[np.int64]]]:
-    """Yield runs of a partition, with the rows of kept records whose sequence is new, int64[M]."""
+    """Yield the runs of a partition, each with the rows of the kept records whose sequence no
+    earlier kept record of the partition has, int64[M]."""
     seen = np.empty(0, dtype="S16")
     for run in spilled.runs():
         kept = np.flatnonzero(run.rows.status == KEPT)

@@ -147,7 +147,7 @@ def _group(
 def _joined(
     name: str, buffer: pa.Buffer, extents: list[NDArray[np.void]], partition: int
 ) -> list[pa.RecordBatch]:
-    """Return a partition's records as one batch if they are small, else as one batch per block."""
+    """Return a partition's records as one batch if they are small, else one batch per frame."""
     mine = [block[partition] for block in extents if block[partition]["size"]]
     batches: list[pa.RecordBatch] = []
     for extent in mine:

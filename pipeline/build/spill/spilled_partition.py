@@ -1,8 +1,8 @@
 """Read one partition's records from all spills (the map tasks' files), in bounded memory.
 
-`spill_files` describes the format. An extent is the position of frames in a spill. The frames of
-one extent are called a part of the spill. At most WINDOW_BYTES are read at once; this amount is
-called a window. Steps:
+`spill_files` describes the format. An extent is the position of frames in a spill. A frame is a
+record batch with its hash. The frames of one extent are called a part of the spill. At most
+WINDOW_BYTES are read at once; this amount is called a window. Steps:
 
 1. Find the partition's extents in each spill. This reads 24 bytes of a spill that is grouped by
    partition, and the whole index of any other spill.

@@ -8,8 +8,9 @@
    the first sequence of each kept record was found exactly once.
 4. Join the pieces of each record that `--long split` cut, and check the joined record
    (`long_records.py`).
-5. Compare the first pieces of records: `--dedup cropped` keeps each of them once, because cropping
-   keeps no other piece. With `--clusters`, records with equal first pieces are in one cluster.
+5. Compare the first pieces of records, which are the parts that cropping keeps. With
+   `--dedup cropped`, no two kept records have equal first pieces. With `--clusters`, records with
+   equal first pieces are in one cluster.
 
 Tasks of several processes do steps 1 and 2. The work file takes 64 bytes for each record, and the
 last steps take about 16 more; `--dedup cropped` and `--clusters` add 16. Under `--long split`, the
@@ -149,7 +150,8 @@ def _check_duplicates(job: DeepJob, findings: Findings) -> None:
         originals = rows_at(job.rows, np.where(earlier, copies["duplicate_of"], 0))
         same = same_hash(originals["hash"], copies["hash"])
         if job.dedup_cropped:
-            # only first pieces can be compared, because the dataset has no later residues
+            # accept two long records: their first pieces may be equal, but the hashes of first
+            # pieces are known only for kept records
             shorter = np.minimum(originals["residues"], copies["residues"])
             same |= shorter >= job.longest_piece
         kept = originals["status"] == STATUS_CODES.index(Status.KEPT)
@@ -191,7 +193,7 @@ def _check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) -
 
 
 def repeated(hashes: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the indices of the hashes that an earlier hash equals, int64[K].
+    """Return the indices of the hashes that equal an earlier hash, int64[K].
 
     `equal_pairs` explains the arguments.
     """

@@ -27,7 +27,7 @@ NOT_SEEN: Final = "its first sequence is not in buckets exactly once"
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """Check one shard, and compare it with the rows unless the rows are unreadable."""
+    """Check one shard. If `compare` is True, also compare its sequences with the rows."""
 
     job: DeepJob
     split: str
@@ -40,6 +40,7 @@ class ShardResult:
     """Result of a task.
 
     problems: faults of the shard
+    outside: message if a bucket names a record that does not exist
     pieces: pieces of long records, see `LongRecords.copy`
     """
 

@@ -1,4 +1,4 @@
-"""What all tasks of `thdpack verify --deep` share: the dataset, its rules, and the work files."""
+"""Data that all tasks of `thdpack verify --deep` share: the dataset, its rules, the work files."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class DeepJob:
 
     @property
     def first_pieces(self) -> NDArray[Any]:
-        """HASH_HALVES[records], hash of each kept record's first piece. Only with
-        `compares_first_pieces`."""
+        """HASH_HALVES[records], hash of each kept record's first piece. The work file exists only
+        if `compares_first_pieces` is True."""
         return mapped(self.work / "first-pieces", HASH_HALVES)[: self.records]
 
 

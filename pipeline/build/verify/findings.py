@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SHOWN: Final = 5
-"""Number of ordinals in a line."""
+"""Maximum number of ordinals in a line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ _UINT8 = np.dtype(np.uint8)
 
 
 class LongRecords:
-    """The M kept records that are longer than a sequence.
+    """The M kept records that are longer than `longest_piece`, so that `--long split` cut them.
 
     ordinal: int64[M], ascending
     ends: int64[M], index after each record's last residue in `tokens`
@@ -58,7 +58,8 @@ class LongRecords:
         """Copy pieces to their places.
 
         Args:
-            which: int64[K], indices of pieces of long records. Their starts and sizes are right.
+            which: int64[K], indices of pieces of long records. The caller has checked their starts
+                and sizes.
         Returns:
             int64[K], index of each piece's record in `ordinal`.
         """
@@ -71,7 +72,8 @@ class LongRecords:
         return record
 
     def check(self, job: DeepJob, pieces: Sequence[NDArray[np.int64]], findings: Findings) -> None:
-        """Check that each record has all its pieces once, and that they have the record's hash.
+        """Check that each record has all its pieces once, and that the joined pieces have the hash
+        and the number of unknown letters of the record's row.
 
         Args:
             pieces: the results of all calls of `copy`.

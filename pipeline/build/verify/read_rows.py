@@ -1,4 +1,4 @@
-"""Check a records/ file, and copy the columns that `--deep` needs to the work file of rows."""
+"""Check a records/ file, and copy the columns that `--deep` needs into a work file (`row_file`)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read_rows(task: RowsTask, on_bytes: OnBytes, *, durable: bool) -> RowsResult
 
 
 def _copy_rows(task: RowsTask, content: pa.Buffer, result: RowsResult) -> None:
-    """Copy rows, one row group after another, and check the rules that concern a row alone.
+    """Copy rows, one row group after another, and check the rules of single rows.
 
     Raises:
         pa.ArrowException, OSError: the file cannot be read.
@@ -148,7 +148,7 @@ def _rows_of(table: pa.Table) -> NDArray[Any]:
 
 
 def _check_rows(ordinal: NDArray[np.int64], rows: NDArray[Any], findings: Findings) -> None:
-    """Check the rules that concern a row alone.
+    """Check the rules of single rows.
 
     Args:
         ordinal: int64[N].

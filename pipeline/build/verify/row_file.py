@@ -41,7 +41,7 @@ duplicate_of, bucket: as in records/; -1 for null
 shard:   `shard_key` of the shard's name; 0 for null
 cluster: as in records/; 0 for null
 status:  index into `Status`; -2 for any other word
-split:   index into the manifest's splits; -1 for null, -2 for any other word
+split:   index into SPLITS; -1 for null, -2 for any other word
 present: 1 if records/ has a row for this record
 seen:    1 if the bucket that the row names holds the record's first sequence
 """

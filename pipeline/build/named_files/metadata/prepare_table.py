@@ -296,5 +296,5 @@ class _Content:
 
 
 def _octets(column: pa.Array) -> bytes:
-    """Return the values of a column without nulls; a boolean has a whole byte."""
+    """Return the bytes of a column without nulls. A boolean takes a whole byte."""
     return bytes(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).data)
