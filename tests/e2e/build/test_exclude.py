@@ -214,7 +214,7 @@ def test_every_excluded_record_is_counted_and_inspect_says_what_it_matches(
     assert " in m8 (--exclude)" in shown["similar"]
 
 
-def test_the_order_compression_and_layout_of_files_of_exclude_do_not_change_the_bytes(
+def test_order_compression_and_layout_of_files_given_to_exclude_do_not_change_the_bytes(
     excluded: Excluded, corpus: Path, tmp_path: Path
 ) -> None:
     random.seed(1)
@@ -270,7 +270,7 @@ def test_with_exclude_killed_builds_and_task_lists_give_the_bytes_of_an_uninterr
     assert digest(listed) == whole
 
 
-def test_a_file_of_exclude_is_reported_if_it_matches_no_record_or_has_changed(
+def test_a_file_given_to_exclude_is_reported_if_it_matches_no_record_or_has_changed(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "ids").write_text("nobody\nnothing\n")

@@ -104,7 +104,7 @@ def test_a_where_expression_is_checked_against_the_types_of_the_table_before_any
         assert not (tmp_path / "out").exists()
 
 
-def test_keep_header_stores_headers_that_are_not_utf8_or_empty_or_have_no_description(
+def test_keep_header_stores_a_header_that_is_empty_or_has_no_description_or_is_not_utf8(
     tmp_path: Path,
 ) -> None:
     source = tmp_path / "x.fasta"

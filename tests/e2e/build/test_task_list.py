@@ -203,7 +203,7 @@ def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
     assert done.stderr.startswith("thdpack: set INPUTS and DATASET, for example: INPUTS=")
 
 
-def test_the_error_names_the_missing_plan_task_or_file(
+def test_errors_say_whether_a_plan_a_task_or_a_file_is_missing(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""plan-tasks prints commands that build the dataset; run-task reports tasks already finished."""
+"""`plan-tasks` prints commands that build the dataset; `run-task` reports finished tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages of other projects, installed or in the current folder, may have our packages' names."""
+"""thdpack works even if other packages, installed or in the current folder, have our names."""
 
 from __future__ import annotations
 

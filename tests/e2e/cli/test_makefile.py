@@ -1,4 +1,4 @@
-"""make shows the progress and the expected time of an installation."""
+"""`make` shows the progress and the expected time of an installation."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def web(tmp_path: Path) -> Iterator[str]:
     thread.join()
 
 
-def test_urls_are_read(run: Run, tmp_path: Path, web: str) -> None:
+def test_http_and_file_urls_are_read(run: Run, tmp_path: Path, web: str) -> None:
     (tmp_path / "x.fasta.gz").write_bytes(gzip.compress(TEXT))
     check(run, tmp_path / "out", f"{web}/x.fasta.gz")
     check(run, tmp_path / "file", f"file://{tmp_path}/x.fasta.gz")

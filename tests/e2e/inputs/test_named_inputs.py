@@ -144,7 +144,7 @@ def test_a_dataset_beside_an_input_is_built(run: Run, folder: Path) -> None:
     assert run("preprocess", folder / "x.fasta", "--out", folder).returncode == 0
 
 
-def test_a_pipe_is_refused_with_the_remedy(run: Run, tmp_path: Path) -> None:
+def test_a_pipe_is_refused_and_the_error_suggests_standard_input(run: Run, tmp_path: Path) -> None:
     """Opening the pipe would wait forever, because no process writes to it."""
     os.mkfifo(tmp_path / "x.fasta")
     said = refused(run, "preprocess", tmp_path / "x.fasta", "--out", tmp_path / "out")
@@ -173,7 +173,7 @@ def test_a_process_substitution_is_refused_as_an_input_and_read_as_a_list(
         assert "Traceback" not in done.stderr
 
 
-def test_a_dataset_below_an_input_prefix_of_a_store_is_refused() -> None:
+def test_a_dataset_below_an_input_prefix_on_an_object_store_is_refused() -> None:
     for text, out in (
         ("s3://b/in", "s3://b/in/out"),
         ("s3://b/in/", "s3://b/in"),

@@ -132,7 +132,7 @@ def swapped(row: dict[str, Any]) -> None:
         (swapped, "another hash|expected number of residues"),
     ],
 )
-def test_deep_finds_buckets_that_contradict_the_records(
+def test_verify_deep_finds_buckets_that_contradict_the_records(
     dataset: Path, change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     rewrite_shard(dataset, change)
@@ -166,7 +166,7 @@ def wrong_original(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("change", [lose, misplace, other_split, unduplicate, wrong_original])
-def test_deep_finds_wrong_rows_of_records(
+def test_verify_deep_finds_wrong_rows_of_records(
     dataset: Path, change: Callable[[list[dict[str, Any]]], None]
 ) -> None:
     rewrite_records(dataset, change)

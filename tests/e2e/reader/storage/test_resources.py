@@ -87,7 +87,7 @@ def test_memory_open_files_and_mappings_do_not_grow_over_ten_epochs(
     found = measured(dataset, 10, tmp_path / "cache" if cached else "")
     shards = len(read_manifest(dataset).shards["train"])
     assert found[9]["anonymous"] - found[2]["anonymous"] < 2 << 20
-    # 4 shards whose buckets are shuffled together, 4 prefetched shards, 1 of the current bucket
+    # 9: 4 shards that are shuffled together, 4 prefetched shards, the current bucket's shard
     assert max(epoch["mappings"] for epoch in found[:10]) <= 9 < shards
     assert max(epoch["files"] for epoch in found[:10]) <= found[10]["files"] + 10
     assert found[10]["mappings"] == 0
