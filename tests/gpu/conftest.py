@@ -31,7 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def dataset() -> Path:
-    """Return the dataset of ../shared/data/uniref90_10000.fasta.gz, built with default options."""
+    """Return the dataset that THDPACK_DATASET names. It must have been built from
+    ../shared/data/uniref90_10000.fasta.gz with default options.
+    """
     if "THDPACK_DATASET" not in os.environ:
         pytest.skip("THDPACK_DATASET does not name a dataset")
     return Path(os.environ["THDPACK_DATASET"])

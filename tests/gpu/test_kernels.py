@@ -1,4 +1,7 @@
-"""Comparison of our kernels with plain torch in fp32 on random inputs. Unwritten memory is NaN."""
+"""Comparison of our kernels with plain torch in fp32 on random inputs.
+
+Memory that a kernel does not write contains NaN, so that an omission is found.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tests.helpers.processes.command_line import REPO
 
 
 def shell_commands(page: str, *programs: str) -> list[list[str]]:
-    """Return the words of each command on a page that runs one of `programs`.
+    """Return the commands of one of `programs` on a page, each as a list of words.
 
     A line is a command if it is indented by four spaces, or begins with `$ `.
     """

@@ -56,7 +56,7 @@ MARKS = {
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Start the installed Chromium through playwright. Without Chromium, skip, but fail in CI."""
+    """Start Chromium through playwright. If it is not installed, skip the tests, or fail in CI."""
     program = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
@@ -143,7 +143,9 @@ def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str
 
 @pytest.fixture
 def opened(watched: Callable[[str, bool], Watched]) -> Iterator[Any]:
-    """Return a function that shows a page. Console messages, dialogs and requests are errors."""
+    """Return a function that shows a page. Afterwards, check that the page caused no console
+    message, error, dialog or request.
+    """
     used: list[Watched] = []
 
     def show(kind: str, width: int = 1600, scheme: Any = "light", scripts: bool = True) -> Page:
@@ -175,7 +177,7 @@ def test_every_plot_is_drawn_inside_its_card_without_overlapping_text(
         assert len(plot["label"]) > 20, f"{name} has no description for screen readers"
         assert plot["outside"] == [], f"{name} has text outside its card"
         assert plot["colliding"] == [], f"{name} has overlapping text"
-        assert plot["smallest"] >= 12, f"{name} has text that is too small"
+        assert plot["smallest"] >= 12, f"{name} has text below 12 pixels"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -58,7 +58,7 @@ def test_the_terminal_report_has_every_section(run: Run, dataset: Path) -> None:
 def test_a_terminal_of_80_columns_shows_every_number_in_full(
     run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a narrow terminal, the ends of names are cut off, but not numbers or words."""
+    """If the terminal is narrow, long names are cut off, but numbers and column headers are not."""
     monkeypatch.setattr(
         "tests.helpers.processes.command_line.environment",
         lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
@@ -234,7 +234,7 @@ for folder in sys.argv[1:]:
     assert (small[0], large[0]) == rows
     assert [small[1], large[1]] == [m.records_by_status["duplicate"] for m in manifests]
     grown = 1024 * (large[2] - small[2]) / (large[0] - small[0])
-    assert grown < 250  # bytes per row; as Python objects, a row would take about 1,000 bytes
+    assert grown < 250  # bytes per row; a row of Python objects would take about 1,000 bytes
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`thdpack stats A B`: the comparison of two datasets."""
+"""`thdpack stats A B`: the comparison of two datasets, or of a dataset and a FASTA file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Leaks in the report of `thdpack stats`: between splits, and against other files."""
+"""Leaks in the report of `thdpack stats`: sequences and clusters that two splits share, and entries
+of other files (--against) that are also in the dataset.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,11 @@ def test_a_cluster_in_two_splits_is_reported_as_a_leak(run: Run, tmp_path: Path)
 
 
 def replace_values(dataset: Path, column: str, changed: dict[int, Any]) -> None:
-    """Replace values of a column of records/, by ordinal, and update the manifest's hashes."""
+    """Replace values of a column of records/, and update the hashes in the manifest.
+
+    Args:
+        changed: new value of each changed record, by ordinal.
+    """
     entries = []
     for entry in read_manifest(dataset).records:
         path = dataset / entry.name
@@ -165,7 +171,8 @@ def test_overlaps_with_other_files_equal_those_of_plain_loops(run: Run, tmp_path
     rows = read_records(dataset)
     records = [(text.upper(), row) for (_, text), row in zip(made, rows, strict=True)]
     others = [text for _, text in made_records(40, seed=1, longest=80) if "J1" not in text]
-    # every third record in swapped case, one of them twice more, other sequences, and a prefix
+    # every third record with upper and lower case swapped, the first record twice more, random
+    # sequences of another seed, and the first 63 residues of a longer record
     entries = [text.swapcase() for _, text in made[::3]] + [made[0][1]] * 2 + others
     entries.append(next(text for _, text in made if len(text) > 70)[:63])
     named = [(f"entry{i}", text) for i, text in enumerate(entries)]

@@ -156,7 +156,7 @@ def check_sequences(
     built: Path,
     records: list[slow_report.Record],
 ) -> None:
-    """Check the report of FASTA files, and compare its forecast with their dataset."""
+    """Check the report of FASTA files. Compare its forecast with the dataset built from them."""
     manifest = read_manifest(built)
     report = stats(run, *inputs)
     chosen = dict(manifest.options)

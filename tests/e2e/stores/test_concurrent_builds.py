@@ -85,7 +85,9 @@ def test_a_conditional_write_is_retried_after_a_conflict_and_fails_if_the_object
 
 
 def assert_names_what_it_left(said: str) -> None:
-    """Check that an error names exactly the objects that the dataset does not need."""
+    """Check that an error message names exactly the objects that the committed dataset does not
+    need.
+    """
     found = re.search(r"Unused files of this build: (\S+) and (\S+)\. ", said)
     assert found is not None, said
     shards, work = found.groups()
@@ -106,7 +108,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # without the timeout of one second, each build sends its request only once
+    # remove the timeout of one second, so that each build sends its request only once
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
@@ -132,7 +134,7 @@ def test_two_identical_concurrent_builds_produce_one_dataset(
     proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # without the timeout of one second, each build sends its request only once
+    # remove the timeout of one second, so that each build sends its request only once
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
@@ -150,13 +152,13 @@ def test_a_slow_build_does_not_overwrite_a_dataset_committed_meanwhile(
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     for name in digest(near):
         put(f"{OUT}/{name}", (near / name).read_bytes())
-    monkeypatch.delenv("FSSPEC_S3")  # without the timeout of one second, the build waits
+    monkeypatch.delenv("FSSPEC_S3")  # no timeout of one second: the build waits
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     slow = start(OUT, "--seed", "1", "--overwrite", setup=ONE_PROCESS)
     until(lambda: proxied.waiting, slow)
     del proxied.hold["PUT manifest.json"]
-    slow.send_signal(signal.SIGSTOP)  # else it would retry its request after a minute
+    slow.send_signal(signal.SIGSTOP)  # otherwise it would repeat its request after a minute
     quick = run(
         "preprocess",
         "s3://bucket/in/made.fasta",

@@ -22,7 +22,7 @@ from tests.helpers.stores.object_store import (
 from tests.helpers.stores.store_builds import OPTIONS, OUT, SIZES, STOP, asked, start, until
 
 LONG_KILLS = range(8, 80, 3)
-"""If THDPACK_LONG is set, a build is killed after each of these numbers of requests."""
+"""If THDPACK_LONG is set, the build is killed once after each of these numbers of requests."""
 
 
 def test_a_killed_build_with_a_scratch_folder_resumes_and_gives_the_same_bytes(

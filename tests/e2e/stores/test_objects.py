@@ -46,7 +46,7 @@ def test_a_dataset_on_a_store_has_the_same_bytes_as_on_a_disk_and_can_be_read(
     assert digests(OUT) == digest(near)
     assert set(objects("s3://bucket")) == {f"sets/made/{name}" for name in digest(near)} | {
         "in/made.fasta"
-    }, "files were left behind"
+    }, "the build left other objects behind"
     again = run(*words, **SIZES)
     assert "already built" in again.stdout, again.stderr
     with ShardReader(OUT, cache_dir=tmp_path / "cache") as far, ShardReader(near) as local:

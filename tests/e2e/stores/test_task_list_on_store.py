@@ -21,7 +21,7 @@ def test_a_task_list_on_a_store_runs_in_processes_that_share_no_disk(
     near: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each process has its own temporary folder; one process is killed between two tasks."""
+    """Each process has its own temporary folder. One process is killed between two map tasks."""
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     done = run("plan-tasks", "s3://bucket/in/*.fasta", "--out", OUT, *OPTIONS, **SIZES)
     assert done.returncode == 0, done.stderr
@@ -47,7 +47,7 @@ def test_a_task_list_on_a_store_runs_in_processes_that_share_no_disk(
 def test_a_task_list_with_clusters_runs_on_a_store(
     run: Run, store: ObjectStore, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process has its own temporary folder; one process is killed between two link tasks."""
+    """Each process has its own temporary folder. One process is killed between two link tasks."""
     table = "".join(f"made{i // 3}\tmade{i}\n" for i in range(1_000)).encode()
     (tmp_path / "clusters.tsv").write_bytes(table)
     put("s3://bucket/in/made.fasta", corpus.read_bytes())

@@ -117,7 +117,8 @@ def signalled(rows):
 feed.Feed.__next__ = signalled
 main(sys.argv[3:])
 """
-"""Program of a run whose ranks get a signal before a micro-batch."""
+"""Program of a rank. It sends itself a signal before it reads a micro-batch. Its first two
+arguments are the number of the signal and the number of the micro-batch, counted from 1."""
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,8 @@ def test_after_a_signal_in_the_last_step_the_same_command_validates_and_exports(
 ) -> None:
     out = tmp_path / "run"
     batch = ("--buckets-per-step", str(2 * ranks), "--validate-every", "0")
-    # each rank has two micro-batches per step, and several ranks stop after the next step
+    # Each rank has two micro-batches per step. After a signal, a single rank stops after the
+    # current step, several ranks after the next step: here, both after step 4.
     words = [str(int(number)), "7" if ranks == 1 else "5"]
     words += arguments(many_shards, out, *batch, steps=4)
     with Job(SIGNALLED, words, ranks=ranks) as job:

@@ -48,7 +48,9 @@ class Loss:
 
 
 def lose(data: Path, out: Path, loss: Loss) -> None:
-    """Run ranks, kill or stop one rank, wait for the others to end, and check their messages."""
+    """Start ranks, kill or stop one of them, wait until the others have ended, and check their
+    messages.
+    """
     # a timeout detects a rank that hangs; closed connections reveal a dead rank
     minutes = HANGS if loss.hangs else "10"
     options = ("--buckets-per-step", str(loss.ranks), "--timeout-minutes", minutes, *loss.flags)
@@ -71,7 +73,7 @@ def check_said(job: Job, victim: int) -> None:
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Keep the machine's cores busy during the test."""
+    """Keep this number of cores busy until the context ends."""
     with ExitStack() as stack:
         for _ in range(loops):
             process = stack.enter_context(

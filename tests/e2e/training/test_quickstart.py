@@ -1,4 +1,4 @@
-"""The fine-tuning quickstart's commands run, with a random model instead of a downloaded model."""
+"""Run the commands of the fine-tuning quickstart. A random model replaces the downloaded model."""
 
 from __future__ import annotations
 

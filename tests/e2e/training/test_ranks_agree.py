@@ -18,7 +18,8 @@ rank = int(os.environ["RANK"])
 words = [word.split("|") for word in sys.argv[1:]]
 main([choices[min(rank, len(choices) - 1)] for choices in words])
 """
-"""Program of a rank. It replaces an argument `a|b` by a on rank 0 and by b on other ranks."""
+"""Program of a rank. An argument `left|right` becomes `left` on rank 0 and `right` on all other
+ranks."""
 OF_ANOTHER_TORCH = """
 import os, sys, torch
 if os.environ["RANK"] == "1":

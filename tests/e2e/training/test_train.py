@@ -148,7 +148,7 @@ def test_plain_transformers_loads_an_export_and_saves_the_same_weights(
     # the imported weights are validated before the first step
     start = losses(fine_tuned, "valid")[0]
     assert start == pytest.approx(losses(whole, "valid")[STEPS], abs=ROUNDING)
-    # step 1 has the loss of the imported weights, but with other masks
+    # step 1 has the loss of the imported weights, too, but masks other tokens than validation does
     assert abs(losses(fine_tuned)[1] - losses(whole)[STEPS]) < 0.2
 
 
@@ -204,7 +204,7 @@ def test_a_finished_run_is_evaluated_once_on_the_test_split_and_changes_nothing_
     assert said.count(f"step {STEPS} · validation on the test split: loss") == 1
     assert "for validation, of the test split" in said
     assert list(losses(out, "test")) == [STEPS]
-    train(many_shards, out)  # the validation of the valid split is not repeated either
+    train(many_shards, out)  # does not validate again on the valid split
     found = files_of(out)
     metrics = found.pop("metrics.jsonl")
     assert metrics.startswith(before.pop("metrics.jsonl"))

@@ -136,7 +136,7 @@ class OpenDataset:
         return tokens[bucket["cu_seqlens"][i] + 1 : bucket["cu_seqlens"][i + 1] - 1]
 
     def put(self, row: Row, residues: Sequence[int], start: int = 0) -> None:
-        """Replace the residue tokens of a record's sequence with as many others."""
+        """Replace the residue tokens of a record's sequence. Their number must stay the same."""
         bucket, i = self.place(row, start)
         assert len(residues) == len(self.residues(row, start))
         begin = bucket["cu_seqlens"][i] + 1

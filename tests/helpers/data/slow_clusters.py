@@ -22,7 +22,10 @@ Row = tuple[str, str]
 
 
 class SlowClusters:
-    """Joined clusters of records."""
+    """Joined clusters of records.
+
+    The key of a joined cluster is the smallest xxh3_64 of the names of its representatives.
+    """
 
     def __init__(self, table: Sequence[Row], kept: Sequence[tuple[str, str]], piece: int) -> None:
         """Join clusters that share a member or contain kept records with the same first piece.
@@ -48,14 +51,18 @@ class SlowClusters:
             self._keys[root] = min(key, self._keys.get(root, _MASK))
 
     def name_of(self, header: str) -> str | None:
-        """Return the name of a record in the table; None if the record is not in the table."""
+        """Return the name by which the table lists a record; None if the table does not list it."""
         identifier, _, description = header.partition(" ")
         accession = stated(identifier.encode(), description.encode()).accession
         names = [identifier] if accession is None else [identifier, accession.decode()]
         return next((name for name in names if name in self._members), None)
 
     def key_of(self, header: str, residues: str, *, kept: bool) -> int | None:
-        """Return the key of a record's joined cluster; None if it is in no cluster."""
+        """Return the key of a record's joined cluster; None if the record is in no cluster.
+
+        Args:
+            kept: whether the record is kept or a duplicate.
+        """
         name = self.name_of(header)
         if name is None and not kept:
             return None

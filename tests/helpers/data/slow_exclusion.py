@@ -90,7 +90,8 @@ def expected(
     Args:
         records: (header, residues) of each record.
         early: status of each record that is left out before --exclude applies; None for others.
-        longest: maximum number of residues of a sequence, which `--dedup cropped` compares.
+        longest: maximum number of residues of a sequence. `--dedup cropped` compares only as many
+            residues from the start of a record.
     """
     keys = [as_read(residues)[: longest if dedup == "cropped" else None] for _, residues in records]
     best: dict[str, tuple[int, int, bytes, str]] = {}

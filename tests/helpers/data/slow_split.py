@@ -9,7 +9,7 @@ def split_of_hash(digest: bytes, option: str) -> str:
     """Return the split of a record.
 
     Args:
-        digest: 16 bytes, the xxh3_128 of the record's first piece.
+        digest: xxh3_128 (16 bytes) of the token ids of the record's first max_seq_len - 2 residues.
         option: value of --split.
     """
     shares = {name: Fraction(share) for name, share in (p.split("=") for p in option.split(","))}

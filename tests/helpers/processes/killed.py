@@ -4,9 +4,10 @@
 
 CLUSTERS is a table of clusters, for --clusters.
 
-This process first builds once without interruption, and counts the changes in the dataset's folder
-and the writes. Then it forks children. Each child resumes the build, runs its tasks itself, and
-kills itself at a random moment: right before one of these changes, or halfway through a write.
+This process first builds once without interruption. It counts the changes in the dataset's folder
+(see `at_change` in stopped.py) and the writes. Then it forks children. Each child resumes the
+build, runs its tasks itself, and kills itself at a random moment: right before a change, or halfway
+through a write.
 
 The program prints a JSON list with the number of tasks that had finished at each kill.
 """

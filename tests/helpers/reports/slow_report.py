@@ -88,7 +88,7 @@ def _status(record: Record, options: dict[str, Any]) -> str:
 
 
 def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
-    """Return the residues of each sequence that a kept record becomes under the option `long`."""
+    """Return the residues of each sequence that a kept record becomes, according to --long."""
     most = options["max_seq_len"] - 2
     if options["long"] == "split":
         return [record.tokens[i : i + most] for i in range(0, record.residues, most)]
@@ -98,7 +98,12 @@ def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
 def expected(
     records: list[Record], inputs: list[Path], options: dict[str, Any], *, over: str
 ) -> dict[str, Any]:
-    """Return the numbers that reports of datasets and reports of raw FASTA files both have."""
+    """Return the numbers of a report, without those of splits and of packing.
+
+    Args:
+        over: what the composition counts: "buckets" for the report of a dataset, "input" for the
+            report of FASTA files.
+    """
     kept = [record for record in records if record.status == "kept"]
     cut = [(record, piece) for record in kept for piece in pieces(record, options)]
     letters = (
@@ -333,7 +338,7 @@ def _padded(length: int, options: dict[str, Any]) -> int:
 
 
 def _sorted_batches(lengths: list[int], options: dict[str, Any]) -> list[tuple[int, int]]:
-    """Return (rows, width) of each batch."""
+    """Return the number of rows of each batch, and their common width in tokens."""
     pool = max(1, POOL * options["capacity"] * len(lengths) // sum(lengths))
     batches = []
     for at in range(0, len(lengths), pool):

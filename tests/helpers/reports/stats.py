@@ -20,5 +20,5 @@ def stats(run: Run, *arguments: object) -> dict[str, Any]:
 
 
 def rewritten(dataset: Path, change: Callable[[Manifest], Manifest]) -> None:
-    """Replace the manifest with the result of `change`. Its digest is valid."""
+    """Replace the manifest with the result of `change`, and update the digest in it."""
     (dataset / "manifest.json").write_text(change(read_manifest(dataset)).to_json())

@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 
 KINDS = ("error", "lost", "stall", "cut")
 LONGEST_WAIT = 1_800
-"""Number of seconds after which a held request is dropped. Only a hanging test takes so long."""
+"""Maximum time in seconds that a request of `Faults.hold` waits. After that, it is dropped. Only a
+hanging test takes so long."""
 
 
 @dataclass

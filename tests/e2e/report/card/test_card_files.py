@@ -1,6 +1,7 @@
 """`thdpack card` replaces files of the user only with --overwrite.
 
-A new build removes the card (croissant.json and README.md) of the dataset that it replaces.
+A new build removes the card (croissant.json and README.md) of the dataset that it replaces, but
+keeps a file that a user wrote or edited.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def test_card_replaces_a_file_of_the_user_only_with_the_option_overwrite(
     assert digest(dataset) == before
     assert run("card", dataset, "--overwrite").returncode == 0
     assert digest(dataset)[name] != before[name]
-    assert run("card", dataset).returncode == 0  # now the file is ours
+    assert run("card", dataset).returncode == 0  # the file is now one that thdpack wrote
 
 
 @pytest.mark.parametrize("place", ["disk", "store"])
@@ -95,7 +96,7 @@ def test_a_new_build_removes_the_card_of_the_old_dataset(
     old = {name: folder.content(name) for name in FILES}
     build_here(source, out, capacity=2048, max_seq_len=256, overwrite=True)
     assert [folder.content(name) for name in FILES] == [None, None]
-    # a build that was killed before it removed the card removes it when it runs again
+    # as if the new build had been killed before it removed the card: the next run removes it
     for name in FILES:
         with folder.written(name) as file:
             file.write(old[name] or b"")
@@ -114,7 +115,7 @@ def test_a_new_build_keeps_an_edited_card_and_prints_a_warning(
     assert run("card", dataset).returncode == 0
     readme = dataset / "README.md"
     readme.write_text(readme.read_text() + "\nMy own words.\n")
-    (dataset / "croissant.json").write_text("{}")  # not ours: no warning
+    (dataset / "croissant.json").write_text("{}")  # not written by thdpack: no warning
     edited = readme.read_bytes()
     words = (inputs, "--out", dataset, *SIZES, "--overwrite")
     done = run("preprocess", *words, partition_bytes=20_000)

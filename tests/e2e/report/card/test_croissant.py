@@ -1,6 +1,6 @@
-"""croissant.json obeys the rules of Croissant 1.0, and describes exactly the dataset's files.
+"""croissant.json obeys the rules of Croissant 1.0, and lists exactly the dataset's files.
 
-`make check-cards` installs mlcroissant, the validator of the specification. The last test needs it.
+Only the last test needs mlcroissant, the validator of Croissant. `make check-cards` installs it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from tests.helpers.processes.runs import cut, losses, start, train
 from trainer.checkpoints.file_hashes import HASHES, FileHash, read_hashes, write_hashes
 
 FLIPS = 8
-"""Number of bits to flip in each file of a checkpoint, evenly spread over the file."""
+"""Number of bits in each file of a checkpoint that the test flips, one at a time. They are evenly
+spread over the file."""
 
 
 def flip(path: Path, bit: int) -> None:
@@ -64,7 +65,7 @@ def test_a_flipped_bit_in_any_file_is_found_before_anything_is_loaded(
             assert name in said
             assert "step-00000004" in said
             flip(checkpoint / name, bit)
-    assert losses(train(many_shards, out)) == losses(whole)  # all bits have their old values again
+    assert losses(train(many_shards, out)) == losses(whole)  # every flipped bit was flipped back
 
 
 def test_the_error_names_the_newest_complete_checkpoint_and_a_command_that_selects_it(
@@ -183,7 +184,10 @@ def test_a_renamed_checkpoint_is_refused(
 
 
 def edited(**changes: object) -> Callable[[Path], None]:
-    """Return a function that changes fields of state.json. `a__b` names field b of field a."""
+    """Return a function that changes fields of state.json.
+
+    `model__layers` names the field `layers` of the field `model`.
+    """
 
     def edit(checkpoint: Path) -> None:
         state = json.loads((checkpoint / "state.json").read_text())

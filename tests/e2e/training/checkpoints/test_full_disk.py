@@ -15,7 +15,7 @@ from tests.helpers.processes.runs import cut, train
 
 @contextmanager
 def small_files() -> Iterator[None]:
-    """Limit the size of this process's files to 50 kB, so that writing fails as on a full disk."""
+    """Limit each file of this process to 50 kB, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:

@@ -1,4 +1,6 @@
-"""A run killed while it publishes a checkpoint resumes from that checkpoint or the one before."""
+"""A run killed while it publishes a checkpoint resumes from that checkpoint or the one before.
+If there is none, the run starts again.
+"""
 
 from __future__ import annotations
 
