@@ -120,9 +120,10 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
             listed.work.remove(job.joined)
             join_clusters(listed, job)
             return
+        # look among the prepare tasks first, because `_earlier` needs the results of all of them
         prepares = prepare_tasks(listed.plan, listed.work)
         chosen: list[Task[Any]] = [task for task in prepares if task.name == name]
-        if not chosen:  # else the result of a prepare task is missing, and `_earlier` would fail
+        if not chosen:
             chosen = [task for task in (*_earlier(listed, job), *tasks) if task.name == name]
         executor.run(work, chosen, lambda _, outcome: None, report.advance)
 

@@ -88,7 +88,8 @@ class Destination(Protocol):
         ...
 
     def will_write(self, build: str) -> None:
-        """Remember `build`, the digest with which the names of the new dataset's files begin."""
+        """Remember `build`, the digest with which the names of new shards and records/ files
+        begin."""
         ...
 
     def clear(self, manifest: Manifest, work: Folder) -> None:

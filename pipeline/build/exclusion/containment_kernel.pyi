@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 WINDOW: int
-"""Minimum number of residues of a contained sequence. It is 12, because a window of 12 tokens, at 5
-bits each, fits into a uint64."""
+"""Minimum number of residues of a contained sequence: 12, the largest number of 5-bit tokens that
+fit into a uint64."""
 
 def window_codes(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Return a code for each position: the WINDOW tokens that begin there, uint64[T].

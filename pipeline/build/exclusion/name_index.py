@@ -53,9 +53,9 @@ class NameIndex:
         self._table = HashTable(entries.hash.view("S16"))
 
     def find(self, names: NDArray[np.void], residues: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Find the first match of each name whose alignment covers enough of the record.
+        """For each name, find the first match whose alignment covers enough of the record.
 
-        Return the index of the match's id in `NameEntries.ids`, int64[N]; -1 if there is no match.
+        Return the index of the match's id among the ids of the entries, int64[N]; -1 for no match.
 
         Args:
             names: HASH[N], hashes of names.

@@ -91,7 +91,7 @@ class ClusterTable:
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the key of each member's cluster, uint64[N]; 0 for a key that is no member."""
         found = np.zeros(keys.size, dtype=np.uint64)
-        order = np.argsort(keys)  # so that the keys of a batch are next to each other
+        order = np.argsort(keys)  # then the keys to look up in one batch are adjacent
         wanted = keys[order]
         edges = [*np.searchsorted(wanted, self.firsts).tolist(), keys.size]
         for (members, clusters), first, last in zip(

@@ -19,8 +19,8 @@ MISSING: Final = ("", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 _BOOLEANS: Final = ("true", "True", "TRUE", "false", "False", "FALSE")
 _FLOAT: Final = r"^-?((0|[1-9][0-9]{0,17})(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|inf)$"
 """Texts that count as floating-point numbers. Numbers with leading zeros, such as `007`, do not
-match, because they may be identifiers. Numbers with 19 digits before the point do not match,
-because a float would lose digits."""
+match, because they may be identifiers. Numbers with 19 or more digits before the point do not
+match, because a float would lose digits."""
 
 
 class TextTypes:
