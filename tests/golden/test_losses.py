@@ -1,7 +1,7 @@
-"""Twenty losses of a fixed run, which depend on data, order, masks, initial weights, model,
-optimizer and schedule.
+"""The first twenty losses of a fixed run equal those of a golden file.
 
-The run computes in float64, because rounding in float32 depends on the CPU.
+Losses depend on data, order, masks, initial weights, model, optimizer and schedule. The
+run computes in float64, because rounding in float32 depends on the CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ at least 1e-3.
 
 @pytest.fixture
 def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the trainer compute in float64: weights, activations, gradients and Adam's state."""
+    """Make the trainer compute in float64: weights, activations, gradients and Adam's state."""
 
     def filled(model: torch.nn.Module, *arguments: object, **options: object) -> dict[str, Tensor]:
         fill(model, *arguments, **options)  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""Laws of the HTML report's numbers, axes, histograms and streams."""
+"""Laws of the HTML report's numbers, axes, histograms and flow diagram.
+
+A stream is a band of the flow diagram.
+"""
 
 from __future__ import annotations
 

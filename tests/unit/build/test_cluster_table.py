@@ -1,4 +1,8 @@
-"""A table of clusters is converted as a slow, simple function does it, in any number of blocks."""
+"""Compare the conversion of cluster tables (`--clusters FILE`) with a slow, simple function.
+
+A row of the table is (representative, member). An id's key is its xxh3_64. Clusters that share a
+member are joined into one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ def key(name: str) -> int:
 
 
 def slow_table(rows: list[Row]) -> dict[int, int]:
-    """Return the key of each member's joined cluster, by the key of the member."""
+    """Return {key of a member: smallest key of a representative in its joined cluster}."""
     groups: list[tuple[set[str], set[str]]] = []
     for representative, member in rows:
         mine = ({representative}, {member})

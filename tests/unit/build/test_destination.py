@@ -235,7 +235,7 @@ def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_plann
     ObjectFolder(OUT).remove(PLAN)
     planned = signed(listed(corpus, OUT, seed=1, overwrite=True).to_json())
     build_here(corpus, OUT, seed=2, overwrite=True, **SMALL)
-    # The plan is written after this commit, because the other build must not see the plan.
+    # write the plan after the other build has committed, because that build must not see it
     with ObjectFolder(OUT).written(PLAN) as file:
         file.write(planned)
     with pytest.raises(BuildError, match="another build committed"):
@@ -245,7 +245,7 @@ def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_plann
 def test_a_failed_build_names_its_leftover_files_but_none_of_a_dataset_committed_meanwhile(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fail while files are verified. The other build has another plan, or the same plan."""
+    """The build fails during verification. Another build, of another or the same plan, commits."""
     for seed, named in ((1, True), (0, False)):
         MemoryFileSystem.store.clear()
 
@@ -289,7 +289,7 @@ def test_the_same_command_rewrites_a_file_that_fails_verification(
 def test_builds_succeed_while_nfs_keeps_a_removed_file_and_a_later_build_removes_it(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NFS renames an open file that is removed, and deletes it when it is closed."""
+    """NFS renames an open file instead of removing it, and removes it when it is closed."""
     out = tmp_path / "out"
     unlink = Path.unlink
 
@@ -348,7 +348,7 @@ def test_a_file_that_is_replaced_is_never_missing(
 def test_a_shard_that_cannot_be_flushed_to_the_disk_ends_the_build_and_is_removed(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread finishes each shard, so an error may occur while the task continues."""
+    """A separate thread calls fsync, so the error may occur while the task continues."""
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,9 @@
-"""The search of --exclude agrees with Python's `in`. Errors in files of --exclude name the line."""
+"""The search of --exclude finds what Python's operator `in` finds. Errors in a file of --exclude
+name the file, and the line if one line is wrong.
+
+The entries of a file of sequences are one text. A window is WINDOW tokens of this text. Shorter
+sequences do not count as contained.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +82,7 @@ def test_the_first_of_the_shortest_entries_that_a_record_contains_is_found(
 
 
 def test_of_entries_that_begin_with_each_other_only_the_shortest_is_searched_for() -> None:
-    """Each of the 400 entries begins with all shorter ones: only the shortest is searched for."""
+    """Each of the 400 entries begins with all shorter entries."""
     texts = [b"\5" * (WINDOW + i) for i in range(400)]
     entries = entries_of(texts)
     begin, end, rank = entries.starts[:-1], entries.starts[1:] - 1, np.arange(len(texts))
@@ -89,7 +94,7 @@ def test_of_entries_that_begin_with_each_other_only_the_shortest_is_searched_for
 
 
 def test_the_first_entry_that_contains_a_record_is_found_among_thousands_of_occurrences() -> None:
-    """The sorted windows fill several blocks. In each entry, later windows are sorted first."""
+    """The sorted windows fill several blocks. Windows near the end of an entry are sorted first."""
     texts = [b"\5" * 3000, b"\5" * 2990 + b"\4" * 20, b"\5" * 5000]
     record = [b"\5" * size for size in (12, 2990, 3000, 3001, 5000)]
     found = ContainedIn(entries_of(texts)).find(*joined(record))

@@ -1,4 +1,4 @@
-"""Compiled kernels return the same values as numpy or the xxhash library."""
+"""Packing and hashing of tokens, and what hashes decide: partitions, splits and shuffle keys."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def test_partitions_are_even_splits_have_their_shares_and_both_are_independent()
 
 
 def test_the_limits_between_splits_are_exact() -> None:
-    """The next split begins exactly at the key round(share · 2^53) · 2^11.
+    """Each split begins exactly at the key round(share · 2^53) · 2^11.
 
-    `share` is the sum of the shares of the splits before it.
+    Here, `share` is the sum of the shares of all splits before it.
     """
     limits = [round(Fraction(share) * 2**53) for share in ("0.125", "0.425")]
     keys = [0, *((limit << 11) + step for limit in limits for step in (-1, 0)), 2**64 - 1]

@@ -1,4 +1,6 @@
-"""Damaged or hostile markers and work files are ignored. No file outside the build is opened.
+"""Damaged or hostile markers are ignored, and such task lists are refused or computed again.
+
+They never make a build open a file of an attacker's choice.
 
 A marker is a file that records the result of a finished task.
 """
@@ -45,7 +47,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Run all tasks of a build, but commit nothing. Also write a file outside of its folder."""
+    """Run all tasks of a build, but commit nothing. Write `precious`, a file outside its folder."""
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(200)))
     out = tmp_path / "deep" / "out"

@@ -1,4 +1,4 @@
-"""Options are checked once, when they are parsed."""
+"""Options of builds: defaults, sizes, refused combinations, and names of inputs and URLs."""
 
 from __future__ import annotations
 

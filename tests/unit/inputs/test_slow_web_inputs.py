@@ -23,7 +23,11 @@ PATIENCE = aiohttp.ClientTimeout(total=0.3)
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Server that sends a file in 40 pieces, 25 ms apart. If silent, it stops after the first."""
+    """Server that sends a file in 40 pieces, 25 ms apart.
+
+    silent: send only the first piece.
+    broken: answer with status 500.
+    """
 
     ended = threading.Event()
     silent = False

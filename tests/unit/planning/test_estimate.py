@@ -130,7 +130,7 @@ def test_reshard_auto_gathers_parameters_once_a_step_if_memory_allows() -> None:
     assert choose_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
     three = replace(many, model=ESM2_MODELS["esm2-3b"], ranks=2, shards=2)
     assert choose_reshard(three, available=150e9) == "step"
-    # with "step", the run does not fit in memory
+    # with --reshard step, this run does not fit in memory
     assert choose_reshard(three, available=85e9) == "layer"
 
 
@@ -156,7 +156,7 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
         *(each["tokens_per_second"] for each in said["alternatives"]),
     ]
     assert rates[1:] == sorted(rates[1:], reverse=True)
-    # a plan keeps the trainer's default settings unless others are faster by this factor
+    # a plan keeps the trainer's default settings unless other settings are faster by this factor
     assert rates[0] >= rates[1] / WORTH_NO_FLAGS
     assert len(rates) > 1
     text = run(*words).stdout
@@ -322,7 +322,7 @@ def test_plans_replicate_small_models_on_each_gpu_and_large_models_on_each_node(
     plan = plan_training(str(large), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
     assert plan.cluster == Cluster(number=64, gpu="H100")
     assert plan.best.setting.shard == "none"
-    assert "--shard" not in plan.command  # not needed: the trainer chooses the same
+    assert "--shard" not in plan.command  # not needed: the trainer chooses --shard none by itself
     plan = plan_training(str(large), "esm2-15b", "64 x h100", precision="bf16", tokens=0)
     assert {each.replicate for each in plan.candidates} <= {1, 8}
     assert all(each.setting.shards * each.replicate == 64 for each in plan.candidates)

@@ -27,7 +27,7 @@ def buckets(many_shards: Path) -> list[Bucket]:
 
 
 def pieces(bucket: Bucket) -> list[list[int]]:
-    """Return the tokens of each sequence and tail piece (a part of the padding)."""
+    """Return the tokens between any two neighbours in cu_seqlens: sequences, then padding."""
     edges = bucket.cu_seqlens.tolist()
     return [
         bucket.input_ids[a:b].tolist() for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a

@@ -1,4 +1,7 @@
-"""The global order: a random permutation of each epoch, computed for any position directly."""
+"""The global order: a pseudorandom permutation of all buckets for each epoch.
+
+The bucket at any position is computed directly.
+"""
 
 from __future__ import annotations
 

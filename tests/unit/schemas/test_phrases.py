@@ -1,4 +1,4 @@
-"""Phrases of messages."""
+"""Durations in messages."""
 
 from __future__ import annotations
 

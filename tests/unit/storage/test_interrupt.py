@@ -24,7 +24,7 @@ waits = executors.wait
 
 def interrupted(pending, **options):
     lock = next(iter(pending))._condition
-    lock.acquire()  # `wait` takes this lock too, and an exception in `wait` leaves it taken
+    lock.acquire()  # `wait` also takes this lock; an exception inside `wait` would never release it
     os.kill(os.getpid(), signal.SIGINT)
     lock.release()
     return waits(pending, **options)

@@ -111,7 +111,7 @@ def test_masks_depend_only_on_seed_epoch_and_position() -> None:
 
 def test_masked_tokens_that_do_not_fit_in_the_index_are_counted_and_dropped() -> None:
     few = masker(probability=0.01)
-    few._threshold = 1 << 23  # select half of all tokens, although the index has room for 1 %
+    few._threshold = 1 << 23  # select half of all tokens, but the index has room for only 1.6 %
     ids = torch.full((10_000,), 5, dtype=torch.uint8)
     masked = few(ids, at(0))
     room = index_size(10_000, 0.01)

@@ -72,7 +72,7 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_a_step_with_a_nan_l
         for i in range(2):
             for name, parameter in built.named_weights():
                 if dtype == torch.float32 and i:
-                    parameter.grad += halves[name][i]  # autograd adds to an existing gradient too
+                    parameter.grad += halves[name][i]  # as autograd does
                 else:
                     parameter.grad = halves[name][i].clone()
             ours.gradients.add()

@@ -1,4 +1,7 @@
-"""Options of BioNeMo and MosaicML Streaming in docs/coming-from.md get an error with advice."""
+"""An option of BioNeMo or MosaicML Streaming is an error with advice.
+
+The page docs/coming-from.md lists these options.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The message after a stop signal names its cause."""
+"""Messages after stop signals."""
 
 from __future__ import annotations
 

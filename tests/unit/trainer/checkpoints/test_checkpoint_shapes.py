@@ -1,4 +1,4 @@
-"""A checkpoint whose tensors have other shapes is refused, and the error gives the reason."""
+"""A checkpoint with tensors of other shapes than in the run is refused with a reason."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def optimizer(options: TrainOptions, topology: Topology) -> Optimizer:
 
 @pytest.fixture(scope="module")
 def tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Select the embedding and its moments, because a test of all tensors takes 8 times as long."""
+    """Select the embedding and its Adam moments, because all tensors take 8 times as long."""
     return dict(islice(optimizer.named_tensors(), 3))
 
 
@@ -117,7 +117,7 @@ def test_a_changed_state_is_read_or_raises_a_checkpoint_error(
             continue
         assert msgspec.json.decode(state.to_json(), type=RunState) == state
         optimizer.restored(state.applied)
-        # If the changed state belongs to another run, one of our errors is raised.
+        # a changed state that does not fit this run raises ValueError or one of our errors
         with (
             ExitStack() as stack,
             suppress(ValueError, ThdpackError),
@@ -155,7 +155,7 @@ def test_a_state_of_version_1_is_read(folder: Path) -> None:
     ],
 )
 def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) -> None:
-    """The number would fail later: `applied` becomes an int64 tensor, `steps` a float."""
+    """Accepted numbers would fail later: `applied` becomes an int64 tensor, `steps` a float."""
     raw = json.loads((folder / STATE).read_bytes())
     section, _, option = name.rpartition(".")
     place = raw["options"][section] if section else raw

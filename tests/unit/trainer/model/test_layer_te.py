@@ -108,7 +108,7 @@ def test_a_saved_model_loads_with_the_other_backend(
     # imported here because it is slow to import
     from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
-    # the real function refuses backend te on a machine without a GPU
+    # the real `resolve` refuses backend te on a machine without a GPU
     monkeypatch.setattr(precision, "resolve", lambda options, device: options)
     shape = {
         "hidden_size": 64,

@@ -1,4 +1,4 @@
-"""Statistics of layers: configuration, refused options and the lines of the file."""
+"""Statistics of layers: configuration, refused options and the lines of statistics.jsonl."""
 
 from __future__ import annotations
 

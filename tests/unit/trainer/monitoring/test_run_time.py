@@ -1,4 +1,6 @@
-"""The time of a run is estimated once, from whole steps. For a long run, --steps is suggested."""
+"""The time of a run is estimated once, from whole steps. For a long run, the message suggests a
+smaller --steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation does not change the state of delayed scaling.
+"""Validation does not change the state of FP8 delayed scaling.
 
 tests/gpu/test_scaling_kept.py tests the same with Transformer Engine's own modules.
 """
