@@ -1,4 +1,4 @@
-"""Comparison of backend te with backend torch and with Hugging Face, on a GPU and random inputs."""
+"""Comparison of backend te with backend torch and Hugging Face, on a GPU, for random inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training runs with backend te: losses, resume, captured steps, recomputation and FP8 weights."""
+"""Training runs with backend te: losses, resume, CUDA graphs, recomputation and FP8 weights."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ OUTSIDE = (
     "train/x",
     "~/x",
 )
-"""File names that point out of a folder, and invalid file names."""
+"""File names that point out of a folder, and other names that no file of a dataset has."""
 VALUES: tuple[Any, ...] = (
     None,
     True,

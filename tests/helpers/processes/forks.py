@@ -236,7 +236,10 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
 
 
 def serve() -> None:
-    """Run the server process. sys.argv[1:] is its socket's descriptor and the modules to import."""
+    """Run the server process.
+
+    sys.argv[1] is the descriptor of its socket, and sys.argv[2:] are the modules to import.
+    """
     # Ignore Ctrl-C during the imports. This process ends when its client ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in sys.argv[2:]:
