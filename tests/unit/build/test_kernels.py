@@ -104,7 +104,7 @@ def test_the_limits_between_splits_are_exact() -> None:
     assert [SPLITS[code] for code in found] == ["valid", "valid", "test", "test", "train", "train"]
 
 
-def test_a_record_of_valid_stays_in_valid_if_a_test_split_is_added() -> None:
+def test_a_record_of_the_split_valid_stays_there_if_the_split_test_is_added() -> None:
     hashes = random_hashes(10_000)
     two = split_of(hashes, SplitFractions.parse("train=0.9,valid=0.1"))
     three = split_of(hashes, SplitFractions.parse("train=0.7,valid=0.1,test=0.2"))

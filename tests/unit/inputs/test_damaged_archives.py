@@ -96,7 +96,9 @@ def test_a_truncated_last_part_is_an_error(tmp_path: Path, kind: str, cut: int) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_after_an_archive_is_an_error_that_says_so(tmp_path: Path, kind: str) -> None:
+def test_the_error_for_text_after_an_archive_says_that_something_was_appended(
+    tmp_path: Path, kind: str
+) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(in_parts(kind, TEXT, 1) + b">appended\nMKTAYI\n")
     with pytest.raises(InputError, match="or something was appended"):
@@ -179,7 +181,7 @@ def test_no_thread_remains_after_an_error_in_the_text_of_an_archive(tmp_path: Pa
     assert error.value.line == 1
 
 
-def test_no_thread_remains_after_an_archive_is_read_in_part(tmp_path: Path) -> None:
+def test_no_thread_remains_after_only_a_part_of_an_archive_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(gzip.compress(LONG_TEXT, 1))
     before = set(threading.enumerate())

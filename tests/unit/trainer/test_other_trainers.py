@@ -53,7 +53,7 @@ def test_each_option_of_the_page_gets_the_same_advice_as_a_flag_and_as_name_equa
     assert not ours or any(flag in advice for flag in ours)
 
 
-def test_the_page_has_names_to_check() -> None:
+def test_the_page_lists_options_of_both_trainers() -> None:
     assert {"grad_acc_steps", "cp_size", "checkpoint.ckpt_dir"} <= {name for name, _ in BIONEMO}
     assert {"cache_limit", "predownload"} <= {name for name, _ in STREAMING}
 

@@ -92,7 +92,7 @@ def test_fp8_weights_are_quantized_from_their_masters_after_a_step_and_after_loa
     assert torch.equal(weight, torch.full_like(weight, 7.0))
 
 
-def test_only_scaling_state_of_modules_with_weights_is_saved() -> None:
+def test_scaling_state_is_saved_only_for_modules_with_weights() -> None:
     """Attention modules never use their scaling state."""
     model = nn.ModuleDict(
         {"linear": nn.Linear(2, 2), "attention": nn.Identity(), "bf16": nn.Linear(2, 2)}
