@@ -210,7 +210,7 @@ def _check_metadata(options: PreprocessOptions, named: Sequence[NamedFile]) -> N
 def _check_columns(options: PreprocessOptions, sources: Sequence[Source]) -> None:
     """Check the columns of the tables on this machine's disks, before any task runs.
 
-    Tables in stores are checked only by map tasks, because each check here would cost several
+    If a URL names a table, only map tasks check it, because each check here would cost several
     requests.
 
     Raises:

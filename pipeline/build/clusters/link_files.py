@@ -5,6 +5,8 @@ A frame is a record batch with its hash (see `spill.frames`). Parts of a link fi
 1. Frames with pairs of clusters that must be in the same split.
 2. Frames with the cluster of each record, in the order in which `SpilledRecords` reads the records.
 3. One extent: the position of the frames of part 2.
+
+A cluster is stored as its key, the xxh3_64 of its representative's id.
 """
 
 from __future__ import annotations

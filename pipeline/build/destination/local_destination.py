@@ -177,7 +177,7 @@ class LocalDestination:
         sync_folder(self.path)
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Remove work files, except the lock file, and files and cards of earlier datasets."""
+        """Remove files and cards of earlier datasets, and all work files except the lock file."""
         try:
             # remove the task list first: if the build is killed after this line, a rerun sees that
             # the build was finished

@@ -64,7 +64,8 @@ class Candidates:
 
     rows: int64[M], indices of the records that are still kept; only these are compared
     ids, stated: large_binary[N], ids and packed headers (see `pack_headers`)
-    ordinal, residues: int64[N]
+    ordinal: int64[N], number of each record among all input records
+    residues: int64[N], number of residues of each record
     hash: HASH[N], hashes of the tokens
     """
 

@@ -63,7 +63,8 @@ class Containing:
     ) -> None:
         """
         Args:
-            keys: int64[E], key of each entry of all files, file after file.
+            keys: int64[E], key of each entry of all files, file after file. A key holds kind, file
+                and entry of a match (see `match_keys`).
             rank: int64[E], rank of each entry; a lower rank is preferred.
         """
         begins, ends, at = [], [], 0

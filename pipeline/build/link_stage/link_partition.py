@@ -44,7 +44,7 @@ _EXAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _LookedUp:
-    """Records of a run.
+    """Records of a run, which is a number of consecutive records of the partition.
 
     clusters: uint64[N], key of the cluster of each record, 0 for none
     kept:     int64[M], indices of the kept records

@@ -28,7 +28,7 @@ from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
 EXCLUDED = STATUS_CODES.index(Status.EXCLUDED)
 
 Tokens = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""uint8[T], tokens of the N records of a run; int64[N + 1], their edges."""
+"""uint8[T], tokens of N records; int64[N + 1], edges of the records in the tokens."""
 
 
 class RecordExclusion:
@@ -91,7 +91,8 @@ class RecordExclusion:
             )
 
     def _noted(self, hashes: NDArray[np.bytes_]) -> NDArray[np.int64]:
-        """Return the key that was noted for each hash, int64[N], or NO_MATCH."""
+        """Return the key of the match that `look` noted for each hash, int64[N]; NO_MATCH if there
+        is none."""
         if not self._hashes.size:
             return np.full(hashes.size, NO_MATCH, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._hashes, hashes), self._hashes.size - 1)
@@ -99,7 +100,8 @@ class RecordExclusion:
 
 
 def set_excluded(rows: RecordRows, chosen: NDArray[np.int64], keys: NDArray[np.int64]) -> None:
-    """Give the rows at `chosen`, int64[M], the status `excluded`, and the matches `keys`."""
+    """Give the rows at `chosen`, int64[M], the status `excluded`, and the matches `keys`, int64[M]
+    (see `match_keys`)."""
     if chosen.size:
         rows.status = rows.status.copy()
         rows.status[chosen] = EXCLUDED

@@ -47,7 +47,8 @@ _COLUMNS = ("ordinal", "source", "offset", "residues", "unknown", "hash", "statu
 
 
 class SeenSequences:
-    """The sequences seen so far, each with hash, ordinal of its first record, and position."""
+    """The sequences seen so far. Each has a hash, the ordinal of its first record (the record's
+    number among all input records), and the index of its first residue."""
 
     def __init__(self) -> None:
         self._hash = np.empty(0, dtype="S16")  # sorted

@@ -34,7 +34,7 @@ def match_columns(keys: NDArray[np.int64], index: ExclusionIndex | None) -> list
     """Return the columns of records/ that say why records are excluded: kind, id and file.
 
     Args:
-        keys: int64[N], key of each record's match, -1 for none.
+        keys: int64[N], key of each record's match (see `match_keys`), -1 for none.
         index: the build's exclusions, or None if no record is excluded.
     """
     found = np.flatnonzero(keys >= 0)

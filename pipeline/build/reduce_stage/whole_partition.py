@@ -49,7 +49,7 @@ class Partition:
     def rows_to_write(
         self, to_write: NDArray[np.bool_], left_over: NDArray[np.int64]
     ) -> Iterator[RecordRows]:
-        """Yield the partition's rows for records/, in the order of ordinals.
+        """Yield the partition's rows for records/, in input order.
 
         Args:
             to_write: bool[len(rows)], mask of the rows to yield.

@@ -69,8 +69,7 @@ def write_records(
     """Write rows as the records/ file `name`.
 
     Args:
-        blocks: rows in ascending order of ordinals. The sizes of the blocks do not change the
-            file's bytes.
+        blocks: rows in input order. The sizes of the blocks do not change the file's bytes.
         names: names of the inputs, in the order of source indices.
         added: columns that options add.
         out: the dataset's folder.

@@ -25,10 +25,10 @@ def write_kept_records(
 ) -> int:
     """Write each distinct sequence of the kept records once; return the number of sequences.
 
-    The header of a sequence is, by default, the ordinal of its first record. Equal sequences are in
-    the same partition, so this needs only the memory of a partition's hashes. The sequences are in
-    the order of partitions, and within a partition in the order of ordinals, so that every run
-    writes the same bytes.
+    By default, the header of a sequence is the ordinal of its first record, which is the record's
+    number among all input records. Equal sequences are in the same partition, so this needs only
+    the memory of a partition's hashes. The sequences are in the order of partitions, and within a
+    partition in the order of ordinals, so that every run writes the same bytes.
 
     Args:
         on_bytes: called with the number of residues written since the last call.

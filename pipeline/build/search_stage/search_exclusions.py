@@ -73,7 +73,8 @@ def _similar_records(
     If a record is similar to several entries, its match is the entry with the smallest id.
 
     Args:
-        pairs: ordinals of records and indices of entries, in blocks.
+        pairs: ordinals of records (their numbers among all input records) and indices of entries,
+            in blocks.
     """
     names = [entries.id(entry) for entry in range(len(entries))]
     ids = sorted(set(names))

@@ -31,7 +31,7 @@ class BucketSequences:
     end:     int64[N], index after each sequence's last residue in `ids`
     hash:    HASH_HALVES[N], xxh3_128 of each sequence's residues
     unknown: int64[N], number of `<unk>` tokens in each sequence
-    ordinal: int64[N], ordinal of each sequence's record
+    ordinal: int64[N], ordinal of each sequence's record: its number among all input records
     start:   int64[N], index of each sequence's first residue in its record
     bucket:  int64[N], row of each sequence's bucket in the batch
     """

@@ -118,7 +118,8 @@ class _Comparison:
         add(NOT_SEEN, seen[1:][seen[1:] == seen[:-1]])
 
     def _check_splits(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
-        """Check that each record's cluster, or the hash of its first piece, decides its split."""
+        """Check that each record is in the split that its cluster decides. For a record without a
+        cluster, the hash of its first piece decides (the part of a record that cropping keeps)."""
         first = np.flatnonzero(sequences.start == 0)
         hashes, ordinal = sequences.hash[first], sequences.ordinal[first]
         cluster = rows["cluster"][first]

@@ -70,7 +70,7 @@ class DeepJob:
 
     @property
     def rows(self) -> NDArray[Any]:
-        """ROW[records]; the index is the record's ordinal."""
+        """ROW[records]; the index is the record's ordinal, its number among all input records."""
         return mapped(self.work / "rows", ROW)[: self.records]
 
     @property
@@ -80,8 +80,8 @@ class DeepJob:
 
     @property
     def first_pieces(self) -> NDArray[Any]:
-        """HASH_HALVES[records], hash of each kept record's first piece. The work file exists only
-        if `compares_first_pieces` is True."""
+        """HASH_HALVES[records], hash of each kept record's first piece, which is the part that
+        cropping keeps. The work file exists only if `compares_first_pieces` is True."""
         return mapped(self.work / "first-pieces", HASH_HALVES)[: self.records]
 
 

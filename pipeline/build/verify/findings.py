@@ -1,4 +1,7 @@
-"""Collect records that break a rule. Tasks return them, and `thdpack verify` prints the totals."""
+"""Collect records that break a rule. Tasks return them, and `thdpack verify` prints the totals.
+
+The ordinal of a record is its number among all input records.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ def parse_clusters(
 
     Args:
         text: uint8[T], complete lines; the last one need not end with a line feed.
-        members: uint64[n], output: key of each row's member. n is at least the number of lines.
+        members: uint64[n], output: key (xxh3_64 of the id) of each row's member. n is at least the
+            number of lines.
         clusters: uint64[n], output: key of each row's representative, never 0.
     Returns:
         Number of rows, number of lines read, and the fault of the last line: 0 for none, 1 for no

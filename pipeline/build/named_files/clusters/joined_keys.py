@@ -1,4 +1,7 @@
-"""Join clusters: find the smallest key among all clusters that pairs connect."""
+"""Join clusters: find the smallest key among all clusters that pairs connect.
+
+A key is the xxh3_64 of an id. The id of a cluster is that of its representative.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ def smallest_clusters(
     """Return each key once, with the smallest of its clusters.
 
     Args:
-        keys, clusters: uint64[N], a key (of a member, or of a first piece) and its cluster. A key
-            may occur several times, with different clusters.
+        keys, clusters: uint64[N], a key (of a member, or the hash of a record's first piece) and
+            its cluster. A key may occur several times, with different clusters.
     Returns:
         uint64[K], the keys, ascending; uint64[K], their smallest clusters; uint64[M, 2], pairs of
         clusters that share a key. These pairs connect all clusters of a key.
