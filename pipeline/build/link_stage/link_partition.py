@@ -2,7 +2,7 @@
 
 Records with the same first piece (the part that cropping keeps) must be in the same split, and so
 must all records of a cluster. Therefore two clusters are joined if a record of one has the same
-first piece as a record of the other. All records with a first piece are in the same partition.
+first piece as a record of the other. Records with the same first piece are in one partition.
 
 1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
    MMseqs2 made the table in this build, look up the hash of the record's sequence.
@@ -138,7 +138,8 @@ def _text(id: pa.Scalar) -> str:
 def _first_pieces(run: RecordRun, longest: int) -> NDArray[np.uint64]:
     """Return the lower half of the hash of each record's first piece, uint64[N].
 
-    Only the first pieces of longer records are unpacked.
+    If a record has at most `longest` residues, its first piece is the whole record, whose hash is
+    known. Only the first pieces of longer records are unpacked and hashed.
     """
     pieces = run.rows.hash["low"].astype(np.uint64)
     first = 0
