@@ -51,7 +51,7 @@ _refuse_other_packages()
 
 
 def main() -> None:
-    """Run the command of this process.
+    """Run the subcommand that `sys.argv` names.
 
     `train` is run here, because `pipeline` must not import the trainer.
     """

@@ -85,7 +85,8 @@ def parsed(arguments: list[str]) -> Any:
     """Return the options of the subcommand that the arguments name.
 
     Raises:
-        UsageError: the value of an option is not allowed.
+        UsageError: the subcommand is unknown, an option belongs to another program, or a value is
+            not allowed.
         SystemExit: tyro has printed help or an error.
     """
     try:
@@ -131,7 +132,7 @@ def _read(arguments: list[str]) -> Any:
             return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)
     if arguments and not arguments[0].startswith("-"):
         close = difflib.get_close_matches(arguments[0], _COMMANDS, n=1)
-        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(_COMMANDS)}"
+        meant = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(_COMMANDS)}"
         raise UsageError(f"no command {arguments[0]}: {meant}")
     subcommands: Any = Union[  # noqa: UP007 (built from a list)
         tuple(

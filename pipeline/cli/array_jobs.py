@@ -46,7 +46,7 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
 
 
 def run_run_task(options: RunTaskOptions) -> int:
-    """Run tasks of a list, print their number, and return an exit code.
+    """Run tasks of a task list, print how many were run, and return an exit code.
 
     Raises:
         ThdpackError: see `run_tasks`.

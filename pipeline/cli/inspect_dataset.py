@@ -30,7 +30,8 @@ def run_inspect(options: InspectOptions) -> int:
     """Show a summary, a bucket or a record, and return an exit code.
 
     Raises:
-        ThdpackError: the dataset cannot be read, or has no such bucket or record.
+        ThdpackError: the dataset cannot be read, or has no such split, bucket or record.
+        UsageError: --split is given without --bucket.
     """
     if options.bucket is not None:
         show_bucket(options.dataset, options.split or "train", options.bucket)

@@ -113,7 +113,7 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
 
 
 def _exclusion(row: dict[str, Any]) -> str:
-    """Return the match of an excluded record."""
+    """Return a text that names the entry of `--exclude` that an excluded record matches."""
     match, file = printable(row["match"] or "an entry without id"), row["match_file"]
     texts = {
         "equal": f"the same residues as {match} of {file}",

@@ -91,7 +91,8 @@ def _start_workers_early(arguments: list[str]) -> None:
     """Start workers in the background before all other work, because starting them takes longest.
 
     Raises:
-        BuildError: no Ray cluster answers at the address, or the limit of open files is too low.
+        BuildError: Ray is not installed, no Ray cluster answers at the address, or the limit of
+            open files is too low.
     """
     if {"-h", "--help", "--version"} & set(arguments):
         return

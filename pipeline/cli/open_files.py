@@ -1,4 +1,4 @@
-"""The limit of open files: raise a limit that is too low, and explain the error of reaching it."""
+"""The limit of open files: raise it if it is too low, and recognize the error of reaching it."""
 
 from __future__ import annotations
 

@@ -122,7 +122,10 @@ def _table(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 
 
 def _alternatives(plan: TrainingPlan) -> Iterator[str]:
-    """Yield a line for each other setting, after a note if another setting is faster."""
+    """Yield a line for each alternative to the best setting.
+
+    If the best setting is the trainer's default and an alternative is faster, yield a note first.
+    """
     rate = plan.best.tokens_per_second
     if plan.best.is_default and any(each.tokens_per_second > rate for each in plan.candidates):
         yield (

@@ -60,7 +60,7 @@ class StatsOptions:
     """Only for raw sequences: treatment of records that are longer than --max-seq-len in the
     predicted build. Default: truncate."""
     ignore: Ignore = ()
-    """Only for raw sequences: leave out files of folders and globs whose name or folder matches
+    """Only for raw sequences: in folders and globs, leave out files whose name or folder matches
     GLOB."""
 
 

@@ -50,7 +50,7 @@ Dataset = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
 @dataclass(frozen=True, kw_only=True)
 class PreprocessArguments(PreprocessOptions):
     __doc__ = PreprocessOptions.__doc__
-    # tyro's settings for these two fields are here and not in PreprocessOptions: workers import
+    # tyro's settings of these fields are here and not in PreprocessOptions: workers import
     # PreprocessOptions, and should not have to import tyro.
 
     inputs: Annotated[

@@ -10,8 +10,8 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
 """Parameters of glibc's malloc.h."""
 _KEPT: Final = 512 << 20
 _LARGEST: Final = 32 << 20
-"""Largest threshold that glibc accepts, in bytes. malloc requests each larger block from the
-kernel, and returns it when it is freed."""
+"""Largest value in bytes that glibc accepts for the mmap threshold. malloc requests each block
+above the threshold from the kernel, and returns it when the block is freed."""
 
 
 @cache
