@@ -28,8 +28,8 @@ micro-batch may use the share ROOM."""
 def buckets_of_step(published: float, *, unit: int, limit: float) -> int:
     """Return the number of buckets in a step: the published batch, or fewer for a small dataset.
 
-    The smaller batch is 1, 2, 4, 8, … units. If it is at least two units, twice as many ranks can
-    also divide it evenly.
+    For a small dataset, the number is `unit` times a power of two. If it is at least 2 × `unit`,
+    twice as many ranks can also divide it evenly.
 
     Args:
         published: batch of the published run, in buckets.
@@ -77,13 +77,13 @@ def default_steps(
 
 
 def _epochs(epochs: float) -> str:
-    """Return a number of epochs in words, with two significant digits below 10."""
+    """Return a number of epochs as text, with two significant digits below 10."""
     number = f"{epochs:,.0f}" if epochs >= 9.5 else f"{epochs:.2g}"
     return f"{number} epoch{'' if number == '1' else 's'}"
 
 
 def choose_shard(setting: Setting, *, available: float) -> Shard:
-    """Resolve `--shard auto`: return the first of none, optimizer and full that fits.
+    """Resolve `--shard auto`: return the first of `none` and `optimizer` that fits, else `full`.
 
     Args:
         available: memory of the smallest GPU, in bytes.
@@ -98,8 +98,8 @@ def choose_shard(setting: Setting, *, available: float) -> Shard:
 def choose_reshard(setting: Setting, *, available: float) -> Reshard:
     """Resolve `--reshard auto`.
 
-    Return "step" if the run then fits into memory, and its gathered parameters and gradients need
-    at most a quarter of the memory. Otherwise return "layer".
+    Return `step` if the run then fits into memory, and its gathered parameters and gradients need
+    at most a quarter of the memory. Otherwise return `layer`.
     """
     held = replace(setting, reshard="step")
     gathered = memory(held)["gathered parameters and gradients"]
@@ -108,10 +108,11 @@ def choose_reshard(setting: Setting, *, available: float) -> Reshard:
 
 
 def choose_buckets(setting: Setting, *, available: float) -> int:
-    """Resolve `--buckets-per-micro-batch auto`: return the smallest number of buckets whose step
-    takes at most 2 % longer than the fastest step.
+    """Resolve `--buckets-per-micro-batch auto`: return the smallest number of buckets with which a
+    step takes at most 2 % longer than the fastest step.
 
-    The number must divide the buckets of a rank, and the micro-batch must fit into memory.
+    The number must divide the number of buckets that a rank has in a step, and the micro-batch must
+    fit into memory.
 
     Args:
         setting: setting with one bucket per micro-batch.

@@ -82,7 +82,7 @@ HOST_MS: Final = {
     ("layer", True): 9.5,
 }
 """Time in ms that a slow host takes to launch one layer of an eager micro-batch (not captured in a
-CUDA graph). A layer takes at least this time.
+CUDA graph). On several ranks, a layer takes at least this time.
 
 A key is a pair: the value of `--reshard`, and whether matrix products run in FP8."""
 
@@ -96,7 +96,7 @@ class Setting:
     squares:     Σ length² over the sequences of a micro-batch, over all ranks that share it
     max_seqlen:  longest sequence of the dataset, in tokens
     shard:       state that ranks divide among themselves (the option --shard of the trainer)
-    shards:      number of ranks that share one copy of the parameters, if `shard` is full
+    shards:      number of ranks that share one copy of the parameters, if `shard` is "full"
     captured:    whether steps are captured in CUDA graphs
     """
 

@@ -1,14 +1,15 @@
 """Search for settings of a training run that fit into a cluster's memory, and sort them by speed.
 
-1. List context-parallel sizes. A size divides the GPUs of a node, and is at most the number of the
-   model's heads. A bucket can be divided into this number of slices.
+1. List the context-parallel sizes 1, 2, 4 and 8. A size must divide the number of GPUs of a node,
+   must not exceed the model's number of heads, and 16 × size must divide the bucket's capacity.
 2. For each size, list combinations of micro-batch, recomputation, sharding and replication. Their
    batch must be within 15 % of the published batch or, for a small dataset, of the smaller batch
    that the trainer chooses.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
-5. Prefer combinations with one copy of the parameters for each node. They have the least traffic
-   between nodes, which was not measured. Then sort by estimated tokens/s (`estimate.seconds`).
+5. Sort by estimated tokens/s (`estimate.seconds`). Put last the combinations in which GPUs of
+   several nodes divide one copy of the parameters: they have the most traffic between nodes, which
+   was not measured.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ BATCH_TOLERANCE: Final = 0.15
 """Largest difference between a batch and the wanted batch, as a share of the wanted batch."""
 WORTH_NO_FLAGS: Final = 1.03
 """A faster setting is preferred to the trainer's own choice only if the ratio of their speeds is
-above this, because the trainer's own choice needs no flags."""
+above this, because the trainer's own choice needs fewer flags."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +48,8 @@ class Candidate:
     """Settings of a training run, with the trainer's flags for them.
 
     buckets:    number of buckets in a micro-batch
-    replicate:  number of copies of the parameters, if `shard` is full
-    is_default: whether the trainer chooses the same settings without flags
+    replicate:  number of copies of the parameters, if `shard` is "full"
+    is_default: whether the trainer, given only --buckets-per-step, chooses the same settings
     """
 
     setting: Setting
@@ -74,7 +75,7 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """Description of the use of the GPUs."""
+        """Text that says what a GPU holds, and how a step is computed."""
         setting = self.setting
         held = {
             "none": "the whole model",
@@ -88,7 +89,7 @@ class Candidate:
         )
 
     def flags(self) -> list[str]:
-        """Return the flags of `thdpack train`; default values are left out."""
+        """Return the flags of `thdpack train` for these settings, most default values left out."""
         setting = self.setting
         flags = ["--buckets-per-step", str(self.buckets_per_step)]
         if not self.is_default:
@@ -114,7 +115,7 @@ def search_settings(
         manifest: manifest of a dataset whose train split is not empty.
         model: a key of ESM2_MODELS.
     Raises:
-        ValueError: no setting fits the memory, or every batch is too far from the published batch.
+        ValueError: no setting fits into memory, or every batch is too far from the published one.
             The message names a remedy.
     """
     candidates = [

@@ -176,7 +176,7 @@ def _check_dataset(data: str, manifest: Manifest, *, fp8: bool) -> None:
     """Check that the trainer can use a dataset.
 
     Raises:
-        ValueError: its sequences are padded, or FP8 cannot use its buckets.
+        ValueError: the sequences are padded, or FP8 cannot use buckets of this capacity.
     """
     check_length_multiple(data, manifest.length_multiple)
     if fp8 and manifest.capacity % 16:
