@@ -31,7 +31,7 @@ def interrupts_deferred() -> Iterator[None]:
     standard library locked for ever.
 
     Raises:
-        KeyboardInterrupt: when the context ends, an interrupt is deferred and not yet raised.
+        KeyboardInterrupt: at the end of the context, if an interrupt was not yet raised.
     """
     global _deferred
     _deferred = True

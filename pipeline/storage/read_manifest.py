@@ -52,8 +52,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
 
 
 def _bounded(pieces: Iterator[bytes]) -> bytes:
-    """Join pieces, and stop at the maximum size of a manifest, because a server might send
-    endlessly."""
+    """Join pieces, but stop above the maximum size of a manifest: a server might send endlessly."""
     found = bytearray()
     for piece in pieces:
         found += piece

@@ -57,7 +57,7 @@ def is_url(path: str) -> bool:
     """Return whether `path` is a URL.
 
     Raises:
-        InputError: the path begins with a scheme in capitals or with one slash.
+        InputError: the path is a misspelled URL: S3:// in capitals, or s3:/ with one slash.
     """
     if (url := corrected_url(path)) is not None:
         raise InputError(
@@ -71,7 +71,8 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     """Return the fsspec file system of a URL, and the path inside it.
 
     Raises:
-        InputError: no file system is installed for the protocol, or the URL has a secret.
+        InputError: no file system is installed for the protocol, the URL has a secret, or the
+            user's S3 endpoint is invalid.
     """
     import fsspec
 

@@ -1,1 +1,1 @@
-"""The first request of a build to a store."""
+"""The first request of a command to a store, which finds permanent faults before any work."""

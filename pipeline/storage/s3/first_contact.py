@@ -35,8 +35,8 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
     Paths, and URLs of other protocols, are not checked.
 
     Args:
-        reading: name of a file, whose first byte is read. With None, the folder is listed, which
-            fails for users who have only the right to read.
+        reading: name of a file in the folder, for S3: its first byte is read. With None, the folder
+            is listed, which fails for users who have only the right to read.
     Raises:
         DatasetError: nothing answers, the bucket is missing, or the credentials are refused.
     """
@@ -70,8 +70,8 @@ def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
 def _fault_of_input_store(url: str) -> str | None:
     """Return a permanent fault of an input's store, or None.
 
-    If the input is a whole bucket, the bucket is listed. Any other input is read, because users may
-    have the right to read an object, but not the right to list.
+    If the input is a whole bucket of S3, the bucket is listed. From any other input on S3, a byte
+    is read, because users may have the right to read an object, but not the right to list.
     """
     folder, _, name = url.rstrip("/").rpartition("/")
     return _fault_of_store(url, None) if folder.endswith("/") else _fault_of_store(folder, name)
@@ -80,8 +80,8 @@ def _fault_of_input_store(url: str) -> str | None:
 def _fault_of_store(url: str, reading: str | None) -> str | None:
     """Send one small request; return a permanent fault and its remedy, or None.
 
-    To check an object on S3, the request reads the object. The answer to a request for the object's
-    size would have no error code.
+    To check an object on S3, the request reads the object's first byte. The answer to a request for
+    the object's size would have no error code. On Google Cloud, only the bucket is looked up.
     """
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")
