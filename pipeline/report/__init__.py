@@ -1,4 +1,4 @@
-"""`thdpack stats`: statistics of a dataset or of raw FASTA, in the terminal, as HTML, JSON and CSV.
+"""`thdpack stats`: report on a dataset or raw sequences in the terminal, as HTML, JSON and CSV.
 
 `gather/` counts the input and fills the `Report` of `model.py`. `render/` and `html/` display the
 `Report`.

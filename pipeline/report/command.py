@@ -54,8 +54,8 @@ def stats(
         against: files whose sequences are looked up in the dataset.
         read_tokens: True to check first that the shards of each dataset agree with its manifest.
     Raises:
-        UsageError: more than two inputs are given, and at least one of the inputs is a dataset; or
-            `against` is given without exactly one dataset.
+        UsageError: more than two inputs are given, and at least one of them is a dataset;
+            `against` is given without exactly one dataset; or `against` has `mmseqs:-`.
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
     """
     if outputs.html is not None:

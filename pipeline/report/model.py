@@ -25,11 +25,11 @@ when a key is added."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Options of a dataset's build. For raw FASTA, options of the predicted build.
+    """Options of a dataset's build. For raw sequences, options of the predicted build.
 
     capacity: number of tokens in a bucket
     max_seq_len: largest number of tokens in a sequence
-    long: treatment of records that exceed max_seq_len: truncate, split or drop
+    long: treatment of records that exceed max_seq_len: "truncate", "split" or "drop"
     where: expression of --where; None if the build has none
     max_seqs: largest number of sequences in a bucket
     """
@@ -178,7 +178,7 @@ class Waste:
     spread: coefficient of variation of Σ length² over batches
     peak: largest Σ length² of a batch, divided by the mean over batches
     cost_counts: number of batches by Σ length²; None for bshd
-    predicted: True if the numbers are a forecast, as for the buckets of raw FASTA
+    predicted: True if the numbers are a forecast, as for the buckets of raw sequences
     """
 
     name: str
@@ -229,14 +229,15 @@ class DuplicateFlow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """Statistics of a dataset or of raw FASTA.
+    """Statistics of a dataset or of raw sequences.
 
-    For FASTA, `splits` holds predictions. `bytes` is approximate; all other numbers are exact.
+    For raw sequences (`kind` is "fasta"), `splits` holds predictions. Their number of bytes is
+    approximate; all other numbers are exact.
 
     name: name of the dataset or of the inputs, as given on the command line
     thdpack: version of thdpack that made the report
-    manifest_digest, build, parent, generation, slots: values of the manifest; None for FASTA
-    source_release, license: release and licence of the inputs; None for FASTA or if not given
+    manifest_digest, build, parent, generation, slots: values of the manifest; None if there is none
+    source_release, license: release and licence of the inputs, if the manifest has them
     records: number of input records
     by_status: number of records for each `schemas.records.Status`
     cropped_copies: number of kept records whose residues, after truncation, equal those of an
@@ -249,9 +250,10 @@ class Report:
       records with equal `times` are in input order
     prediction: predicted size of a build; None for a dataset
     warnings: sentences about inputs that `thdpack preprocess` would refuse; empty for a dataset
-    headers: counts of what headers state; None for FASTA
-    exclusions: records that `--exclude` left out, by file and kind; empty for FASTA
-    leaks: sequences and clusters that splits share, for each pair of splits; empty for FASTA
+    headers: counts of what headers state; None for raw sequences
+    exclusions: records that `--exclude` left out, by file and kind; empty for raw sequences
+    leaks: sequences and clusters that splits share, for each pair of splits; empty for raw
+      sequences
     against: overlap with each file of `--against`
     """
 

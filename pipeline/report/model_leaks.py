@@ -1,5 +1,8 @@
-"""The data model of leaks, which are sequences that training and evaluation share, and of the
-records that a build left out to avoid leaks."""
+"""The data model of leaks and of excluded records.
+
+A leak is a sequence or a cluster that two splits share, or an entry of another file, such as a test
+set, that is also in the dataset. A build excludes records to avoid leaks.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedValues:
-    """Sequences or clusters that two splits share. In a dataset that a build wrote, there are none.
+    """Sequences or clusters that two splits share. A dataset that a build wrote has no such leak.
 
     of: the compared values, sequences or clusters. Two records have the same sequence if all their
       residues before cropping are equal
     splits: names of the two splits
     shared: number of distinct sequences, or of clusters, in both splits
-    records: for each of the two splits, the number of kept records that `shared` counts
+    records: for each of the two splits, the number of kept records that have a shared sequence, or
+      are in a shared cluster
     """
 
     of: Literal["sequences", "clusters"]
@@ -42,7 +46,9 @@ class Exclusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimilarEntries:
-    """Entries of a file that MMseqs2 finds similar to kept records, after cropping.
+    """Entries of a file that MMseqs2 finds similar to kept records.
+
+    The records are compared after cropping, the entries in full.
 
     identity, coverage: minimum values, from 0 to 1; the coverage of either sequence suffices
     in_splits: for each split, the number of entries that are similar to one of its kept records

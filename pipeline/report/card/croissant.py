@@ -2,8 +2,9 @@
 
 Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec.html
 
-Shards and records/ are each one FileSet, relative to the folder of croissant.json. A FileSet needs
-no hashes; the manifest has the hash of every file, and is a FileObject with its own sha256.
+All shards are one FileSet, and the files of records/ are another. Their paths are relative to the
+folder of croissant.json. A FileSet needs no hashes, because manifest.json has the hash of every
+file. manifest.json is a FileObject with a sha256.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ _CONTEXT: Final = {
 
 
 def croissant(manifest: Manifest) -> str:
-    """Return the text of croissant.json, with a blank signature."""
+    """Return the text of croissant.json. The hash in its signature is still zeros.
+
+    `card_files.signed` fills in the hash.
+    """
     spdx = spdx_identifier(manifest.license) if manifest.license else None
     licensed = f"https://spdx.org/licenses/{spdx}.html" if spdx else manifest.license
     document = {
@@ -139,7 +143,7 @@ def _buckets(manifest: Manifest) -> dict[str, Any]:
         "@type": "cr:Field",
         "@id": "buckets/split",
         "name": "split",
-        "description": "Split of the bucket, which is the folder of its shard.",
+        "description": "Split of the bucket: the name of the folder that holds its shard.",
         "dataType": "sc:Text",
         "source": {
             "fileSet": {"@id": _SHARDS},
@@ -174,7 +178,7 @@ def _records(manifest: Manifest) -> dict[str, Any]:
 def _fields(
     record_set: str, files: str, schema: pa.Schema, descriptions: Mapping[str, str]
 ) -> Iterable[dict[str, Any]]:
-    """Yield a field for each column whose type Croissant has."""
+    """Yield a field for each column whose type Croissant can describe."""
     for column in schema:
         kind = croissant_type(column.type)
         if kind is None:

@@ -21,7 +21,7 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 
 _MOST_INPUTS: Final = 200
-"""Maximum number of inputs in the table. The manifest has all."""
+"""Maximum number of inputs in the table. The manifest lists all inputs."""
 _HERE: Final = "path/to/this/folder"
 _TAGS: Final = ("arrow", "biology", "esm2", "packed-sequences", "protein", "thdpack")
 _SIZES: Final = {
@@ -36,7 +36,8 @@ _SIZES: Final = {
     10**11: "10B<n<100B",
     10**12: "100B<n<1T",
 }
-"""The Hub's name for a number of rows, by the number that it stays below."""
+"""Name of each size category of the Hub. A dataset is in the first category whose key exceeds its
+number of rows."""
 _MEANING: Final = {
     Status.KEPT: "in the dataset",
     Status.INVALID: "has letters outside the vocabulary",
@@ -49,7 +50,10 @@ _MEANING: Final = {
 
 
 def dataset_card(manifest: Manifest) -> str:
-    """Return the text of README.md, with a blank signature."""
+    """Return the text of README.md. The hash in its signature is still zeros.
+
+    `card_files.signed` fills in the hash.
+    """
     header = "\n".join(_header(manifest))
     sections = "\n\n".join(_sections(manifest))
     return f"---\n{header}\n---\n\n{sections}\n\n<!-- {blank_signature(manifest.digest)} -->\n"

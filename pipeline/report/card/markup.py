@@ -13,12 +13,12 @@ from typing import Final
 from pipeline.report.render.printable import printable
 
 _SPECIAL: Final = re.compile(r"(?<=www)\.|(?<![^\W_])_|_(?![^\W_])|[^\w .,;/+=%()-]|  +")
-"""Characters and blanks that Markdown or HTML may interpret. An underscore inside a word is plain
-text, unlike the full stop of `www.`, which would become a link."""
+"""Characters and runs of blanks that Markdown or HTML may interpret. They include the full stop of
+`www.`, which would make a link, but no underscore inside a word."""
 
 
 def escaped(text: str) -> str:
-    """Return text for Markdown that is displayed as it is, on one line.
+    """Return Markdown that displays `text` as it is, on one line.
 
     Special characters are written as HTML entities, such as `&#124;` for `|`. Markdown never
     interprets these, not even in a table. Control characters appear as codes such as `\\x1b`.
@@ -28,8 +28,10 @@ def escaped(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return text for Markdown in a fixed-pitch font. Unlike backticks, `<code>` nests in tables
-    and may hold any character."""
+    """Return Markdown that displays `text` in a fixed-pitch font.
+
+    Unlike backticks, `<code>` nests in tables and may hold any character.
+    """
     return f"<code>{escaped(text)}</code>"
 
 

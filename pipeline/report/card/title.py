@@ -1,4 +1,4 @@
-"""Title and summary of a dataset, for both files."""
+"""Title and summary of a dataset, for croissant.json and README.md."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def write_card(dataset: str, *, out: str | None = None, overwrite: bool = False)
 
 
 def _refuse_web_address(dataset: str, out: str | None) -> None:
-    """Refuse to write to a web server, and to a store that does not answer.
+    """Refuse to write to a web server, or to a store of --out that does not answer.
 
     Raises:
         ThdpackError: nothing can be written there.

@@ -112,7 +112,7 @@ def assemble(
     prediction: Prediction | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Report:
-    """Return a report. Fields whose values are only in a manifest are None.
+    """Return a report. Fields that only the report of a dataset has keep their defaults.
 
     Args:
         sequences: lengths of the sequences in tokens, <cls> and <eos> included.

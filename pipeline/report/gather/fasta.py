@@ -44,7 +44,7 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
     """Return the report of `options.inputs`, and each record's hash and length for a comparison.
 
     Raises:
-        InputError: an input cannot be read or breaks a rule.
+        InputError: an input cannot be read, or its content is invalid.
     """
     planned, records = read_inputs(options, progress)
     return Side(_report(records, planned, options), records.hashes, records.residues)
@@ -54,7 +54,7 @@ def read_inputs(options: PreprocessOptions, progress: Reporter) -> tuple[Plan, R
     """Read the records of `options.inputs`.
 
     Raises:
-        InputError: an input cannot be read or breaks a rule.
+        InputError: an input cannot be read, or its content is invalid.
     """
     with tempfile.TemporaryDirectory(prefix="thdpack-stats-") as scratch:
         spooled = spool_stdin(options, Path(scratch))
@@ -93,10 +93,10 @@ def _report(records: ReadRecords, planned: Plan, options: PreprocessOptions) -> 
 def _duplicates_found(
     records: ReadRecords, options: PreprocessOptions
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Return two arrays with a value for each record.
+    """Find the duplicates among the records, as the option --dedup defines them.
 
     Returns:
-        int8[N], status of the record; int64[N], ordinal of the first copy of a duplicate, -1 for
+        int8[N], status of each record; int64[N], ordinal of the first copy of a duplicate, -1 for
         other records.
     """
     size = records.status.size

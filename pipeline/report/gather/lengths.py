@@ -18,7 +18,8 @@ from pipeline.report.model import PERCENTILES, Lengths
 _BINS: Final = 60
 """Approximate number of bins in the histogram of lengths."""
 _TABLE: Final = 1 << 20
-"""Values up to this number are counted in a table. Larger values are counted by sorting."""
+"""If no value exceeds this number or the number of values, a table counts them. Otherwise, they are
+counted by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def sequences_of(kept: Counted, *, most: int, long: str) -> Counted:
     Args:
         kept: lengths of the kept records, in residues.
         most: largest number of residues in a sequence.
-        long: treatment of records with more than `most` residues: truncate, split or drop.
+        long: treatment of records with more than `most` residues: "truncate", "split" or "drop".
     """
     if long != "split":
         return Counted.of(np.minimum(kept.values, most) + 2, kept.counts)
@@ -96,7 +97,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
         all_in: lengths of all input records, in residues.
         kept: lengths of the kept records, in residues before cropping.
         crop: largest number of residues in a sequence.
-        long: treatment of records with more than `crop` residues: truncate, split or drop.
+        long: treatment of records with more than `crop` residues: "truncate", "split" or "drop".
     """
     longer = kept.above(crop)
     return Lengths(

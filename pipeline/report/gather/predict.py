@@ -133,8 +133,8 @@ def records_bytes(records: int, headers: Sequence[tuple[bytes, bytes]], partitio
 
     Args:
         records: number of records.
-        headers: id and description of some records, from which the size of the columns of headers
-            is measured.
+        headers: id and description of some records. They are written as in records/, to measure
+            the size of the columns that hold values from headers.
         partitions: number of partitions. A build writes one file for each partition. A build with
             several partitions writes a further file, for the sequences left without a bucket.
     """
@@ -144,7 +144,7 @@ def records_bytes(records: int, headers: Sequence[tuple[bytes, bytes]], partitio
 
 
 def _header_bytes(headers: Sequence[tuple[bytes, bytes]]) -> int:
-    """Return the size of the columns of headers, written as in records/."""
+    """Return the size in bytes that the values from these headers have in records/."""
     ids, descriptions = (
         (
             np.frombuffer(b"".join(texts), dtype=np.uint8),

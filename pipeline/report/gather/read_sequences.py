@@ -34,8 +34,8 @@ from pipeline.storage.open_folder import folder_of
 from schemas.text.redact import without_credentials
 
 HEADERS_TRIED: Final = 1 << 20
-"""Size of the sample of headers, in bytes. Its records are written to predict the size of
-records/."""
+"""Size of the sample of headers, in bytes. These headers are written in the format of records/, to
+predict the size of records/."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +96,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
     """Read all records of all inputs, in input order. Warn of inputs that a build would refuse.
 
     Raises:
-        InputError: an input cannot be read or breaks a rule.
+        InputError: an input cannot be read, or its content is invalid.
     """
     lock, stopped = threading.Lock(), threading.Event()
 
@@ -115,7 +115,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             found = list(threads.map(read, range(len(planned.ranges))))
         finally:
             stopped.set()  # after an error, stop the other threads early
-    first_warnings: dict[int, str] = {}  # by input: later ranges repeat the warning
+    first_warnings: dict[int, str] = {}  # by input; other ranges repeat the warning
     for (source, _, _), part in zip(planned.ranges, found, strict=True):
         for warning in part.warnings:
             first_warnings.setdefault(source, warning)
@@ -188,8 +188,8 @@ def _first_headers(block: RecordBlock) -> list[tuple[bytes, bytes]]:
 
 
 def _sample(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the first headers, about HEADERS_TRIED bytes. The result of joining samples does not
-    depend on how the records are divided among them."""
+    """Return the first headers, about HEADERS_TRIED bytes. A sample of joined samples has the same
+    headers, however the records were divided into blocks."""
     found: list[tuple[bytes, bytes]] = []
     size = 0
     for header in headers:

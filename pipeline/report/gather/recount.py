@@ -1,6 +1,6 @@
 """`thdpack stats --read-tokens`: count the shards' contents again, and compare with the manifest.
 
-The recount reads every byte of a local dataset, at about 1 GB/s, and finds wrong numbers in the
+The recount reads all shards of a local dataset, at about 1 GB/s, and finds wrong numbers in the
 manifest. Use `thdpack verify` to find damaged files and invalid buckets.
 """
 
@@ -73,7 +73,7 @@ def _totals(
 
 
 def shard_batches(folder: Path, entries: Iterable[ShardEntry]) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of shards. Each is valid until the next one.
+    """Yield the record batches of shards. A batch is valid until the next batch is requested.
 
     Raises:
         DatasetError: a shard cannot be read.

@@ -1,12 +1,12 @@
 """Compute padding and attention cost for four ways of batching the sequences of a report.
 
-- bshd: each sequence has its own row of max_seq_len tokens.
+- bshd: each sequence has its own row of max_seq_len tokens, rounded up to --length-multiple.
 - sorted: sequences are shuffled and divided into pools of POOL_BATCHES batches. The sequences of a
   pool are sorted from long to short, and are padded to the longest sequence of their batch. A batch
   has at most `capacity` tokens, padding included.
 - next-fit: sequences are shuffled. Each sequence goes into the open bucket. If the sequence does
   not fit, a new bucket is opened.
-- packed: the buckets of the dataset.
+- packed: the buckets of the dataset or, for raw sequences, of the predicted build.
 
 `sorted` and `next-fit` shuffle in the same order: the lengths are sorted from short to long, then
 shuffled by `numpy.random.default_rng(seed).shuffle`. The simulation takes 0.1 µs and 4 bytes of

@@ -26,7 +26,7 @@ _COUNTS: Columns[Counts] = {
 
 
 def headers(found: HeaderCounts) -> Table:
-    """Return the records by database, by protein existence, and as fragments or not.
+    """Return the counts of records by database, by protein existence, and by fragment or not.
 
     A column that no header states has no rows.
     """

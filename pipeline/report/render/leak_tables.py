@@ -28,7 +28,7 @@ def leaks(report: Report) -> Table:
 
 
 def exclusions(report: Report) -> Table:
-    """Return the records that files of --exclude left out."""
+    """Return the number of records that --exclude left out, by file and kind."""
     return table_of(
         report.exclusions,
         {
@@ -88,5 +88,5 @@ def similar(report: Report) -> Table:
 
 
 def _entries(field: str, key: str) -> Callable[[FileOverlap], str]:
-    """Return a function that formats one number of a field."""
+    """Return a function that formats the number of `key` in a field of a FileOverlap."""
     return lambda file: f"{getattr(file, field)[key]:,}"

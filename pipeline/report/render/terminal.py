@@ -233,7 +233,7 @@ def _composition(report: Report) -> Iterable[_Part]:
 
 
 def _splits(report: Report) -> Iterable[_Part]:
-    """Draw a table with a column for each split. A table with a row for each split is too wide."""
+    """Draw a table with a column for each split. A row for each split would be too wide."""
     table = tables.splits(report)
     mean = (
         f"{split.sequences / max(split.buckets, 1):.1f}" for split in tables.shown_splits(report)

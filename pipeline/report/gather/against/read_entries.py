@@ -27,10 +27,10 @@ def read_entries(name: str, progress: Reporter) -> Entries:
     Args:
         name: path or URL of the file, perhaps after `mmseqs:`.
     Raises:
-        InputError: the file cannot be read or breaks a rule.
+        InputError: the file cannot be read, or its content is invalid.
     """
     _, records = read_inputs(_options(name), progress)
-    # bytes as in records/: joining the blocks of a file has changed their order
+    # use the byte order of records/: joining the blocks of a file has changed it to the machine's
     stored = np.ascontiguousarray(records.hashes, dtype=HASH)
     hashes = pa.Array.from_buffers(
         pa.binary(HASH.itemsize), stored.size, [None, pa.py_buffer(stored)]
@@ -43,7 +43,7 @@ def entry_blocks(name: str) -> Iterator[RecordBlock]:
     """Yield the sequences of a file, in input order.
 
     Raises:
-        InputError: the file cannot be read or breaks a rule.
+        InputError: the file cannot be read, or its content is invalid.
     """
     options = _options(name)
     planned = plan(options)

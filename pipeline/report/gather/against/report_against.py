@@ -14,12 +14,12 @@ from pipeline.report.model import Report
 
 
 def report_against(url: str, names: Sequence[str], progress: Reporter) -> Report:
-    """Return the report of a dataset, with its overlap with each of some files.
+    """Return the report of a dataset, including its overlap with other files.
 
     Args:
         names: path or URL of each file, perhaps after `mmseqs:`.
     Raises:
-        InputError: a file cannot be read or breaks a rule.
+        InputError: a file cannot be read, or its content is invalid.
         ManifestError, DatasetError: see `dataset_report`.
         BuildError: MMseqs2 is not installed, or failed.
     """

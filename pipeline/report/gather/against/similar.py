@@ -2,7 +2,7 @@
 
 MMseqs2 compares the sequences in the shards of a local dataset with the entries of the file, with
 the settings of `--exclude mmseqs:FILE`. Shards hold the kept records only, after cropping. The
-search needs room for the sequences of all shards in the folder for temporary files.
+folder for temporary files needs room for the sequences of all shards.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def similar_entries(url: str, name: str, progress: Reporter) -> SimilarEntries:
 
 
 def _write_entries(name: str, path: Path) -> NDArray[np.int64]:
-    """Write each distinct sequence of a file once; its id is its number.
+    """Write each distinct sequence of a file once. Its id is its index among these sequences.
 
     Returns:
         int64[E], number of the file's entries that have each sequence.

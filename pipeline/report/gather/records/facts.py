@@ -22,8 +22,8 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 
 _FILES_TOGETHER: Final = 32
-"""Number of files of records/ whose duplicates are counted at once. The files have about 4 million
-rows."""
+"""Number of files of records/ whose duplicates are counted at once. Together, these files have
+about 4 million rows."""
 _NOTE: Final = ("ordinal", "id", "source", "residues", "status")
 
 
@@ -141,7 +141,7 @@ def _duplicates(
 
 
 def _copies(paths: list[Path]) -> pl.DataFrame:
-    """Return the number of duplicates that each record has in each input, from some files."""
+    """Count, in some files of records/, the duplicates that each record has in each input."""
     rows = pl.scan_parquet(paths).filter(pl.col("duplicate_of").is_not_null())
     by_original = rows.group_by(pl.col("source").cast(pl.String), "duplicate_of")
     return by_original.agg(pl.len().alias("records")).collect(engine="streaming")

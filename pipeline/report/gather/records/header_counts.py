@@ -83,7 +83,7 @@ def _groups(counted: pl.DataFrame, column: str) -> list[Group]:
 
 
 def _names(rows: pl.LazyFrame, taxids: Iterable[int]) -> dict[int, str]:
-    """Return the name that most records of each taxon state."""
+    """Return, for each taxid, the organism name that most of its records give."""
     found = (
         rows.filter(pl.col("taxid").is_in(list(taxids)) & pl.col("organism").is_not_null())
         .group_by("taxid", "organism")

@@ -21,7 +21,8 @@ class Entries:
     """The sequences of one file.
 
     name: path or URL of the file, as given on the command line
-    hashes: distinct values `hash`, and the number `entries` that have each
+    hashes: a column `hash` of distinct hashes, and a column `entries` with the number of the file's
+      sequences that have each hash
     """
 
     name: str
@@ -45,7 +46,8 @@ def overlaps(files: Sequence[Entries], rows: pl.LazyFrame) -> tuple[FileOverlap,
 def _overlap(file: Entries, found: pl.DataFrame) -> FileOverlap:
     """Count the entries of one file.
 
-    found: distinct values of hash, status and split of the rows that equal an entry
+    found: distinct combinations of hash, status and split in records/, of the hashes that an entry
+      of any file has
     """
 
     def among(rows: pl.DataFrame) -> int:

@@ -1,7 +1,8 @@
 """Measure leaks: find the sequences and the clusters that several splits have in common.
 
-The values of all splits except the largest are collected, and are then looked up among the values
-of the largest split. This needs memory for the smaller splits only.
+A value is the hash of a sequence, or a cluster. The values of all splits except the largest are
+collected, and are then looked up in the largest split. This needs memory for the smaller splits
+only.
 """
 
 from __future__ import annotations
