@@ -22,7 +22,7 @@ from schemas.text.redact import without_credentials
 from schemas.vocabulary import GAPS
 
 _FEWEST_ASIDE: Final = 20
-"""The hint about an empty split suggests a share that yields this many records."""
+"""If a split is empty, a hint suggests a share of the records that yields about this many."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -40,8 +40,8 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     mean.
 
     Args:
-        fates: number of residues in no bucket, for each reason. With None, the lines with these
-            reasons are omitted.
+        fates: for each reason, the number of residues that are in no bucket. With None, the lines
+            with these numbers are omitted.
     """
     by_status = manifest.records_by_status
     left_out = ", ".join(

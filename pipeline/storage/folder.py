@@ -38,7 +38,7 @@ class Folder(Protocol):
     def local(self) -> bool: ...
 
     def where(self, name: str = "") -> str:
-        """Return a file's path or URL, for messages."""
+        """Return the path or URL of a file, or of this folder if `name` is "", for messages."""
         ...
 
     def sub(self, name: str) -> Folder:

@@ -1,10 +1,9 @@
 """JSON work files of a build: the task list, markers of finished tasks, results of the map stage.
 
-Each file holds the xxh3_128 of its content. msgspec decodes the content into a type, and rejects
-content that does not match the type.
-
-A reader ignores a file that is damaged, of another version or written by another program. File
-names in the content cannot point outside the dataset's own folders.
+Each file holds the xxh3_128 of its content. msgspec decodes the content into a type. A reader
+ignores a file that is damaged, or whose content does not match the type, for example because
+another version of thdpack wrote it. The types allow no file names that point outside the dataset's
+own folders.
 """
 
 from __future__ import annotations

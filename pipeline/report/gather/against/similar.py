@@ -102,7 +102,8 @@ def _write_entries(name: str, path: Path) -> NDArray[np.int64]:
 
 
 def _write_records(folder: Path, manifest: Manifest, path: Path, progress: Reporter) -> None:
-    """Write the sequences of all shards. An id is ordinal · len(SPLITS) + index of the split."""
+    """Write the sequences of all shards. An id is a number: the record's ordinal · len(SPLITS) +
+    the index of the split."""
     rules = bucket_rules(manifest)
     with path.open("wb") as file:
         for split, entries in manifest.shards.items():
