@@ -152,7 +152,8 @@ def _chosen(
     counts = listed.counts
     total = sum(counts.values()) if stage is None else counts.get(stage, 0)
     if every is None and index >= total:
-        tasks = " + ".join(f"{count} {name}" for name, count in counts.items())
+        chosen = counts if stage is None else {stage: total}
+        tasks = " + ".join(f"{count} {name}" for name, count in chosen.items())
         raise DatasetError(f"{listed.out.where()}: --index {index} is beyond the {tasks} tasks")
     if stage is None:
         for stage, total in counts.items():  # noqa: B007 (used after the loop)

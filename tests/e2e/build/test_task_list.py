@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -224,6 +225,8 @@ def test_errors_say_whether_a_plan_a_task_or_a_file_is_missing(
     beyond = run("run-task", out, "--index", count)
     assert beyond.returncode == 1
     assert "is beyond the" in beyond.stderr
+    beyond = run("run-task", out, "--stage", "map", "--index", count)
+    assert re.search(rf"--index {count} is beyond the \d+ map tasks$", beyond.stderr.strip())
     assert run("run-task", out, "--index", 0, "--array-size", 3).returncode == 2
     assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
     lost = sorted((out / ".build").glob("map-*.arrow"))[1]

@@ -14,7 +14,7 @@ from schemas.errors import InputError
 def listed_names(source: Source) -> tuple[ListedNames, int]:
     """Return the distinct ids of a list, and their number.
 
-    Blank lines and lines that begin with # are ignored.
+    Blank lines and lines that begin with # or ; are ignored.
 
     Raises:
         InputError: the file cannot be read, or a line has several words.
@@ -23,7 +23,7 @@ def listed_names(source: Source) -> tuple[ListedNames, int]:
     with plain_text(source) as stream:
         for number, line in enumerate(iter(stream.readline, b""), start=1):
             words = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).split()
-            if not words or words[0].startswith(b"#"):
+            if not words or words[0].startswith((b"#", b";")):
                 continue
             if len(words) > 1:
                 raise InputError(
