@@ -12,6 +12,9 @@ A thread in each rank detects the failure:
 3. Each thread sets a key of its own in the store, and waits a few seconds for the keys of all
    ranks. A rank without a key is lost.
 
+A rank that Ctrl-C ends sets the key `interrupted` before it ends. The other ranks then end in the
+same way, and name no lost rank.
+
 A thread answers even if the main thread or the GPU of its process waits in a collective. A rank is
 silent only if its process has ended, is stopped, or has no network.
 """
@@ -22,7 +25,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import torch
@@ -35,6 +38,7 @@ _EVERY_SECONDS: Final = 0.5
 _BEAT_SECONDS: Final = 2.0
 _ENDING_SECONDS: Final = 0.02
 _ROLL_CALL_SECONDS: Final = 5.0
+_INTERRUPTED: Final = "interrupted"
 _RESUME: Final = (
     "If the run has a checkpoint, the last one is complete: run the same command to resume from "
     "it, on these ranks or others"
@@ -61,6 +65,7 @@ class Watch:
         # the first of this rank's two threads to acquire this lock reports the lost ranks
         self._speaker = threading.Lock()
         self._said = ""  # the message that names the lost ranks, once they are known
+        self._interrupted = False
         self._thread = threading.Thread(target=self._run, name="thdpack-watch", daemon=True)
 
     def start(self) -> None:
@@ -83,9 +88,14 @@ class Watch:
 
         Raises:
             LostRankError: a collective failed. The message names the ranks that do not answer.
+            KeyboardInterrupt: a collective failed, because Ctrl-C ended another rank.
         """
         try:
             yield
+        except KeyboardInterrupt:
+            with suppress(dist.DistError):  # torchrun may have ended already
+                self._store.set(_INTERRUPTED, "")
+            raise
         except (RuntimeError, ThdpackError) as error:
             if not _is_of_a_collective(error):
                 raise
@@ -94,6 +104,8 @@ class Watch:
                 pass
             if not self._speaker.acquire(blocking=False):
                 self._thread.join()  # the watching thread reports the ranks and ends this process
+            if self._interrupted:
+                raise KeyboardInterrupt from error
             if not self._said:
                 raise
             raise LostRankError(self._said) from error
@@ -102,7 +114,8 @@ class Watch:
         try:
             if not self._is_lost():
                 return
-            lost = self._silent()
+            self._interrupted = self._store.check([_INTERRUPTED])
+            lost = [] if self._interrupted else self._silent()
             self._said = _names(lost) if lost else ""
         # torchrun's store does not answer, so torchrun has ended on the node of rank 0. torchrun
         # ends if a rank on its node ends.
@@ -117,6 +130,9 @@ class Watch:
         ):
             return
         # The main thread waits for the other ranks, perhaps on a GPU, and would never return.
+        if self._interrupted:
+            say(self._rank, "Ctrl-C has ended another rank; this rank ends, too")
+            os._exit(130)
         message = (
             self._said
             or f"a collective failed, but all ranks answer: see the first error above. {_RESUME}"
