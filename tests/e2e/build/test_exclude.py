@@ -64,7 +64,8 @@ def write_files(folder: Path, excluded: Excluded) -> list[str]:
     """Write the files of `--exclude`; return their paths."""
     contents = {name: fasta(entries) for name, entries in excluded.fastas.items()}
     contents |= {
-        name: "\n".join(["# ids", "", "; from a search", *ids]).encode() for name, ids in excluded.lists.items()
+        name: "\n".join(["# ids", "", "; from a search", *ids]).encode()
+        for name, ids in excluded.lists.items()
     }
     for name, rows in excluded.tables.items():
         lines = ["\t".join(map(str, (*row[:3], 9, 0, 0, *row[3:], 1e-5, 50))) for row in rows]
