@@ -48,7 +48,8 @@ class Ranks:
     def __post_init__(self) -> None:
         if self.world_size < 1 or not 0 <= self.rank < self.world_size:
             raise ValueError(
-                f"rank is {self.rank} of {self.world_size}, expected 0 ≤ rank < world_size"
+                f"rank is {self.rank} and world_size is {self.world_size}, "
+                "expected 0 ≤ rank < world_size"
             )
         if self.context_parallel < 1 or self.world_size % self.context_parallel:
             raise ValueError(

@@ -69,15 +69,15 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
             # [3, H × R, …] → [H, 3, R, …], so that query, key and value of a head are adjacent
             by_head = parts.unflatten(1, (options.heads, options.head_size)).transpose(0, 1)
             ours[f"layers.{i}.layernorm_qkv.{kind}"] = by_head.flatten(0, 2).contiguous()
-    # The version of transformers determines where a checkpoint has inv_freq: once, once per layer,
-    # or once under a name with a literal "*" as the number of the layer.
+    # Depending on its version, transformers saves inv_freq under one name, under a name for each
+    # layer, or under one name with a literal "*" as the number of the layer.
     rotary = [
         tensors[name].float()
         for name in sorted(tensors)
         if name.endswith("rotary_embeddings.inv_freq")
     ]
     if any(not torch.equal(rotary[0], other) for other in rotary):
-        raise KeyError("a single inv_freq (the layers have different values)")
+        raise KeyError("inv_freq with the same values in all layers")
     if rotary:
         ours["inv_freq"] = rotary[0]
     return ours

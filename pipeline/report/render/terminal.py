@@ -78,7 +78,7 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     if (similar := leak_tables.similar(report)).rows:
         yield _title(similar_to(report))
         yield from _drawn(similar)
-    yield _title("padding of these sequences, by way of batching")
+    yield _title("padding of these sequences, for each way of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
     train = about(report.budget.tokens)
     yield _title(
