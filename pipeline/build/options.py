@@ -1,7 +1,8 @@
 """Options of `thdpack preprocess`, and the checks of their values.
 
 `DatasetOptions` determine the content of a dataset. The dataset's digest includes these options.
-`PreprocessOptions` adds options that affect only how a build runs.
+`PreprocessOptions` adds the inputs, the files that options name (`--exclude`, `--clusters`,
+`--metadata`), and options that affect only which inputs are accepted and how a build runs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class DatasetOptions(SequenceLimits):
     cuts a record into consecutive sequences, and `drop` leaves the record out."""
     min_residues: int = 1
     """Minimum number of residues. Records with fewer residues are left out."""
-    on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (as max_seqs)
+    on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (see max_seqs)
     """Treatment of letters outside the vocabulary (J, digits, …). `unk` replaces the letters by
     <unk> and counts them. `skip` leaves out records with such letters. `error` ends the build and
     names file and line. Default: unk, but the build ends with an error if more than half of an
@@ -55,12 +56,13 @@ class DatasetOptions(SequenceLimits):
     fragment and length between 50 and 2000". docs/guides/data.md lists the columns. Needs the extra
     `report`. Default: keep all."""
     exclude_identity: float = 0.3
-    """Only for results of MMseqs2 or BLAST with --exclude: minimum identity, from 0 to 1, of a
-    record and a sequence that count as similar."""
+    """Smallest identity (above 0, at most 1) at which --exclude counts a record as similar to a
+    sequence. Applies to result tables of MMseqs2 or BLAST, and to `mmseqs:FILE`."""
     exclude_coverage: float = 0.5
-    """Only for results of MMseqs2 or BLAST with --exclude: minimum coverage, from 0 to 1. Coverage
-    is the share of a sequence that the alignment covers. The larger of two shares counts: that of
-    the record and that of the other sequence."""
+    """Smallest coverage (above 0, at most 1) at which --exclude counts a record as similar to a
+    sequence. Coverage is the share of residues that the alignment covers, in the record or in the
+    sequence, whichever share is larger. If a result table lacks coverages, only the record's
+    share counts."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that has the same residues as an earlier record after --long truncate has
@@ -166,8 +168,8 @@ class DatasetOptions(SequenceLimits):
         return max(1, (self.shard_mb << 20) // self.capacity)
 
     def shape(self) -> dict[str, Any]:
-        """Return every option by name. Defaults that depend on other options are filled in, and
-        --split has its shortest form."""
+        """Return every option by name. The defaults of max_seqs and on_invalid are filled in. Equal
+        shares of --split give the same text, such as train=0.99,valid=0.01."""
         shape = {field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         return {
             **shape,
