@@ -29,7 +29,7 @@ from tests.helpers.processes.started import start, stopping_at_change
 
 BuildHere = Callable[..., Manifest]
 PIECE = 62
-"""Largest number of residues in a piece, a sequence cut from a record."""
+"""Largest number of residues in a piece. A piece is a sequence that was cut from a record."""
 VALID, TEST = 0.3, 0.2
 SPLIT = f"valid={VALID},test={TEST}"
 SHAPE: dict[str, Any] = {"capacity": 512, "max_seq_len": PIECE + 2, "split": SPLIT}
@@ -213,7 +213,7 @@ def test_a_task_list_with_a_link_stage_gives_the_same_bytes_after_kills(
     assert not (out / ".build").exists()
 
 
-def test_damaged_files_of_the_link_stage_are_written_again(
+def test_damaged_files_of_the_link_stage_are_repaired(
     run: Run, run_process: Run, corpus: Path, clusters: Path, whole: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -227,7 +227,7 @@ def test_damaged_files_of_the_link_stage_are_written_again(
     )
     for stage, index, damaged in stages:
         which = ("--index", 0, "--array-size", 1) if index == "*" else ("--index", index)
-        # a process of its own, because a process reads the joined clusters only once
+        # use a new process, because a process reads the joined clusters only once
         done = run_process("run-task", out, "--stage", stage, *which)
         assert done.returncode == 0, done.stderr
         for name in damaged:

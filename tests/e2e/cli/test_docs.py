@@ -111,7 +111,7 @@ NEEDED = {
     "train|gpu": r"(?:-m )?thdpack train ",
     "hf": r"hf download|import .*\btransformers|from transformers import",
 }
-"""Regular expressions of the commands and code that need an extra."""
+"""For each extra, a regular expression that finds commands and code that need the extra."""
 INSTALLED_BY = {"report": "make stats", "train|gpu": "make train"}
 
 

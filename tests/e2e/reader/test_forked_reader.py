@@ -169,7 +169,9 @@ def test_a_data_loader_cannot_take_a_reader_as_its_dataset(many_shards: Path) ->
     in_its_own_process(loaders_refuse, many_shards)
 
 
-def test_workers_of_a_data_loader_that_each_open_a_reader_must_be_ranks(many_shards: Path) -> None:
+def test_data_loader_workers_that_open_their_own_readers_must_count_as_ranks(
+    many_shards: Path,
+) -> None:
     in_its_own_process(workers_count_as_ranks, many_shards)
 
 

@@ -36,7 +36,7 @@ ROUNDING = 1e-5
 | cause of a difference | size |
 |---|---|
 | rounding of a loss of 3 to fp32 | 2e-7 |
-| different rounding in all of 16 steps (measured) | 1e-6 at most |
+| different rounding in each of 16 steps (measured) | 1e-6 at most |
 | another bucket or mask, which tests must detect | 1e-2 |
 """
 TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"

@@ -103,7 +103,7 @@ def test_each_key_is_joined_to_the_smallest_key_of_its_connected_component(
     assert joined.of(np.arange(1, 14, dtype=np.uint64)).tolist() == expected
 
 
-def test_a_damaged_table_is_found(tmp_path: Path) -> None:
+def test_a_damaged_work_file_of_the_table_is_an_error(tmp_path: Path) -> None:
     done = prepared(tmp_path, b"a\ta\na\tb\n")
     path = tmp_path / done.file.name
     content = bytearray(path.read_bytes())

@@ -74,7 +74,7 @@ def six_sigma(share: float, count: int) -> float:
     return 6 * float(np.sqrt(share * (1 - share) / count))
 
 
-def test_partitions_are_even_splits_have_their_shares_and_both_are_independent() -> None:
+def test_partitions_and_splits_get_their_shares_and_are_independent_of_each_other() -> None:
     hashes = random_hashes(200_000)
     fractions = SplitFractions.parse("train=0.85,valid=0.1,test=0.05")
     partition, split = partitions_of(hashes, 7), split_of(hashes, fractions)
