@@ -4,8 +4,8 @@ A bucket is one row of exactly `capacity` tokens. Its attention cost is Σ lengt
 sequences. Its gap is the number of its free tokens. A sequence without a bucket is called waiting.
 
 1. Read a window: the sequences that fill 512 buckets, and a reserve of 512 further sequences.
-2. Take the sequences of the window from long to short. Among the buckets that have room, put
-   the sequence into the bucket with the least Σ length². This is LPT (longest processing time
+2. Take the sequences of the window from long to short. Put each sequence into the bucket with the
+   least Σ length² among the buckets that have room for it. This is LPT (longest processing time
    first) with a capacity.
 3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for
    a waiting sequence that is longer by the gap.
@@ -191,7 +191,8 @@ class _Packing:
     def _place(
         self, members: NDArray[np.int64], reserve: NDArray[np.int64], buckets: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pack members into new buckets. Close gaps with the reserve and the unplaced members.
+        """Pack the sequences of `members` into new buckets, then close gaps with other sequences:
+        the sequences of `reserve`, and members that found no room.
 
         members, reserve: int64, indices into `lengths`
         Returns:

@@ -1,4 +1,6 @@
-"""Write ten copies of a FASTA file into one file. In all but the first, 2 % of residues are random.
+"""Write ten copies of a FASTA file into one file.
+
+In all copies but the first, about 2 % of the residues are replaced by random ones.
 
 python -m benchmarks.offline.corpus swissprot.fasta swissprot_x10.fasta
 """

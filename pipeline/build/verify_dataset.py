@@ -2,7 +2,8 @@
 
 With --deep, records/ is also compared with the buckets. The deep check takes about 80 bytes of
 memory per record: 5 GB for 60 M records. Most of this is a work file in the folder for temporary
-files. The operating system may write the file's pages to disk when memory is scarce.
+files, mapped into memory. The operating system may write the file's pages to disk when memory is
+scarce.
 """
 
 from __future__ import annotations

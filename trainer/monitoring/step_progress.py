@@ -1,7 +1,8 @@
 """Progress inside a slow step.
 
-The host counts the rows that it passes to the step. The count costs one comparison per micro-batch,
-and does not wait for the device. A GPU may be up to three rows behind the host (see `feed.py`).
+The host counts the rows that it passes to the step. For each micro-batch, it reads the clock and
+makes a few comparisons, but does not wait for the device. A GPU may be up to three rows behind the
+host (see `feed.py`).
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class StepProgress:
     ) -> None:
         """Args:
         micro_batches: number of micro-batches of this rank in a step.
-        tokens: average number of tokens in the micro-batches that all ranks compute at the same
-            time.
+        tokens: average number of tokens that all ranks together compute while each rank computes
+            one micro-batch.
         check: function to call before each micro-batch. The function may raise an error.
         """
         self._rows, self._shown, self._check = rows, shown, check

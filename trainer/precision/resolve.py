@@ -1,5 +1,5 @@
-"""Resolution of `auto` for backend and precision, and checks that backend, precision, machine,
-model and dataset fit together.
+"""Replace `auto` by a backend and a precision. Check that backend, precision, machine, model and
+dataset fit together.
 """
 
 from __future__ import annotations

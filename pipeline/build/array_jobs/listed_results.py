@@ -50,8 +50,8 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
 
     Raises:
         BuildError: map tasks have not finished.
-        InputError: an input holds no residue, or most of its letters are unknown, and --on-invalid
-            was not given.
+        InputError: an input holds no residue; or --on-invalid was not given, and most letters of an
+            input are unknown.
     """
     name, work = f"plan-{listed.digest}.json", listed.work
     note = read_signed(work.content(name), _MapStageNote)

@@ -1,5 +1,7 @@
 """Find the records that match an entry of a benchmark's test set (`--exclude`).
 
-A file of `--exclude` is converted once (`named_files`) into entries (`entries.py`). Reduce tasks
-compare records with the entries of all files: start reading at `exclusion_index.py`.
+The package `named_files` converts each file of `--exclude` into entries (`entries.py`), once per
+build. Reduce tasks compare records with the entries of all files.
+
+Start reading at `exclusion_index.py`.
 """

@@ -177,7 +177,8 @@ class ExclusionIndex:
         return best
 
     def _ranks(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return a number for each key, int64[N], that is lower for a preferred key."""
+        """Return a rank for each key, int64[N]. Of several keys, the one with the lowest rank is
+        preferred."""
         if len(self._files) == 1:
             return keys
         distinct, inverse = np.unique(keys, return_inverse=True)
@@ -195,7 +196,8 @@ class ExclusionIndex:
     def best_by_hash(
         self, hashes: NDArray[np.bytes_], keys: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        """Return distinct hashes in ascending order, S16[K], and the preferred key of each."""
+        """Return the distinct hashes in ascending order, S16[K], and the preferred key of each,
+        int64[K]."""
         order = np.lexsort((self._ranks(keys), hashes))
         distinct, first = np.unique(hashes[order], return_index=True)
         return distinct, keys[order][first]
@@ -216,8 +218,8 @@ def exclusion_files(prepared: Sequence[PreparedFile]) -> list[PreparedFile]:
 
 
 _last_loaded: tuple[tuple[str, ...], ExclusionIndex] | None = None
-"""Identity and index of the last build. One index is enough, because a process works on one build
-at a time."""
+"""Identity and ExclusionIndex of the last build. One index is enough, because a process works on
+one build at a time."""
 
 
 def load_exclusions(

@@ -1,4 +1,7 @@
-"""Compare the names of records with lists of ids and with result tables of `--exclude`."""
+"""Compare the names of records with the names in a file of `--exclude`.
+
+The file is a list of ids, or a result table: a table of search results from BLAST or MMseqs2.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ class RecordNames:
         self._of_list = (*self._of_table, _hashes(headers.name))
 
     def compared_with(self, entries: NameEntries) -> Iterable[NDArray[np.void]]:
-        """Return the hashes of all ids and of all accessions, each HASH[N]. For a list of ids, also
-        return the hashes of all UniProt names, such as HBA_HUMAN."""
+        """Return the hashes of all ids and of all accessions, each HASH[N]. If the entries are a
+        list of ids, also return the hashes of all UniProt names, such as HBA_HUMAN."""
         return self._of_list if isinstance(entries, ListedNames) else self._of_table
 
 
@@ -55,7 +58,8 @@ class NameIndex:
     def find(self, names: NDArray[np.void], residues: NDArray[np.int64]) -> NDArray[np.int64]:
         """For each name, find the first match whose alignment covers enough of the record.
 
-        Return the index of the match's id among the ids of the entries, int64[N]; -1 for no match.
+        Return the number of the match's id (an index into the ids of `entries`), int64[N]; -1 for
+        no match.
 
         Args:
             names: HASH[N], hashes of names.

@@ -94,7 +94,7 @@ def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
     The hashes come with the last block. They are the xxh3_128 of each piece (`Source.piece` bytes)
-    of the range. A table has no hashes here, because hash tasks hash tables.
+    of the range. A Parquet or Arrow file has no hashes here: separate hash tasks compute them.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.

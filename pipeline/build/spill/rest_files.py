@@ -1,6 +1,8 @@
-"""Rest files: a task's sequences that did not fill a bucket, for a later task to pack.
+"""Write and read rest files, or rests: a task's sequences that did not fill a bucket. A later task
+packs these sequences.
 
-A rest consists of frames, followed by one extent: the position of all frames (see `frames`).
+A rest consists of frames (record batches with their hashes), followed by one extent: the position
+of all frames in the file. See `frames`.
 """
 
 from __future__ import annotations

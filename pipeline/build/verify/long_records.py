@@ -1,4 +1,4 @@
-"""Join the pieces of records that `--long split` cut, in a work file, and check the records.
+"""Check the records that `--long split` cut. For this, join their pieces in a work file.
 
 Each long record has its own part of the file. Tasks copy pieces to their places, in any order. A
 piece that is missing leaves zeros (`<cls>`), so that the record's hash is wrong.

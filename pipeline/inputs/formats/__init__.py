@@ -1,1 +1,1 @@
-"""Input formats. `registry.py` lists the formats, and the other modules read files of them."""
+"""Input formats. `registry.py` lists the formats. The other modules read files of these formats."""

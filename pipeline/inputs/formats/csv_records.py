@@ -1,8 +1,8 @@
 """Records of CSV and TSV files: a header line, then a line for each record.
 
-pyarrow reads the files in blocks, so that large files need no more memory. A quoted value may hold
-line ends. In TSV, quotes have a meaning only if the header line begins with a quote, because most
-writers of TSV never quote values.
+pyarrow reads a file in blocks, so that its memory use does not depend on the file's size. A quoted
+value may hold line ends. In TSV, quotes have a meaning only if the header line begins with a
+quote, because most writers of TSV never quote values.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _raise(source: Source, columns: int, message: str, error: Exception) -> NoRe
 
 
 def _rows(source: Source, stream: BinaryIO) -> Any:
-    """Return a csv.reader of a file, which counts lines, unlike pyarrow."""
+    """Return a csv.reader of a file. Unlike pyarrow, it counts lines."""
     head = stream.peek(1) if hasattr(stream, "peek") else b""
     lines = io.TextIOWrapper(
         cast(Any, stream), encoding="utf-8", errors="surrogateescape", newline=""

@@ -39,7 +39,7 @@ cdef struct Header:
 
 
 cdef inline int bare_ncbi(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    """Return RefSeq for ids such as NP_000509.1, GenBank for AAA12345.1, else none."""
+    """Return RefSeq for ids such as NP_000509.1, GenBank for AAA12345.1, else UNKNOWN."""
     cdef Py_ssize_t at
     if end - begin >= 9 and is_upper(t[begin]) and t[begin + 1] == c'P' and t[begin + 2] == c'_':
         at = digits(t, begin + 3, end)

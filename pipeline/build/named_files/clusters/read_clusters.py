@@ -38,8 +38,8 @@ _BLOCK_BYTES: Final = 16 << 20
 _LONGEST_LINE: Final = 1 << 20
 _BUCKETS: Final = 256
 _SMALL_BYTES: Final = 2 << 20
-"""A table of at most this size is sorted as one bucket. Compressed tables have at most about ten
-times as much text."""
+"""Maximum size of a table file that is sorted as one bucket. If the file is compressed, its text is
+at most about ten times as large."""
 _EXAMPLES: Final = 3
 """Number of ids to keep, for an error that shows what ids of the table look like."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -184,7 +184,7 @@ def _distribute(
 
 
 def _sort(path: Path) -> NDArray[np.uint64]:
-    """Sort a file's rows by member, with one row for each member.
+    """Sort a file's rows by member, and keep one row for each member.
 
     Returns:
         uint64[M, 2], pairs of clusters that share a member.
@@ -204,7 +204,8 @@ def _sorted_rows(buckets: Sequence[Path], joined: JoinedKeys) -> Iterator[Rows]:
 
 
 def _digest(sorted_rows: Iterable[Rows]) -> tuple[int, str]:
-    """Return the number of rows, and a hash that depends only on the rows."""
+    """Return the number of rows and their hash, which does not depend on how the rows are divided
+    into parts."""
     rows, columns = 0, (xxhash.xxh3_128(), xxhash.xxh3_128())
     for part in sorted_rows:
         for hashed, values in zip(columns, part, strict=True):

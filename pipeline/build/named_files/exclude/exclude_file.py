@@ -1,7 +1,7 @@
 """Detect the kind of a file of --exclude, and convert the file into entries.
 
-A file of `mmseqs:FILE` is a FASTA file. The kind of any other file depends on its first line that
-is neither blank nor a comment:
+With `mmseqs:FILE`, the file is a FASTA file. Otherwise, the first line that is neither blank nor a
+comment determines the kind:
 
 - a line that begins with `>`: a FASTA file
 - a line with a tab: a result table
@@ -32,7 +32,7 @@ _LOOK: Final = 1 << 16
 _BOM: Final = b"\xef\xbb\xbf"
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1b\x7f]")
 _MOST_LINES: Final = 10_000
-"""Maximum number of comments and blank lines before the first line."""
+"""Maximum number of comments and blank lines before the line that determines the kind."""
 
 
 def prepare_exclusions(file: NamedFile, name: str, work: Folder) -> PreparedFile:

@@ -17,7 +17,7 @@ def report_against(url: str, names: Sequence[str], progress: Reporter) -> Report
     """Return the report of a dataset, including its overlap with other files.
 
     Args:
-        names: path or URL of each file, perhaps after `mmseqs:`.
+        names: path or URL of each file; `mmseqs:` may precede it.
     Raises:
         InputError: a file cannot be read, or its content is invalid.
         ManifestError, DatasetError: see `dataset_report`.
