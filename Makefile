@@ -40,8 +40,8 @@ INSTALL_PINS := seq 0 3 | xargs -P 4 -I QUARTER bash -c \
 # One process may warn about a package that another process has only partly written. This warning
 # is hidden, because the next pip call checks every package.
 HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
-# Importing these modules once compiles them, which otherwise several test processes would do at the
-# same time. Failed imports are ignored here, because the tests report them.
+# Importing these modules compiles them once. Otherwise several test processes would compile them at
+# the same time. Failed imports are ignored here, because the tests report them.
 IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.run, \
 	torch.distributed.tensor, torch.profiler, torch.utils.flop_counter, \
 	transformers.models.auto.modeling_auto, transformers.models.esm.modeling_esm, \
@@ -52,8 +52,9 @@ IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch
 COMPILE_IMPORTED := $(VENV)/bin/python -c "import $(IMPORTED_BY_TESTS)" > /dev/null 2>&1 || true
 COMPILE_THDPACK := $(VENV)/bin/python -m compileall -q thdpack.py schemas packers pipeline trainer
 
-# Shell code that prints the last line of pip's log every few seconds, until the shell ends. `sleep`
-# gets another standard output, because `make | tee` would otherwise wait for it.
+# Shell code that prints the last line of pip's log every few seconds, until the shell ends. The last
+# `sleep` runs on for up to SHOW_EVERY seconds. Its output goes to /dev/null, because `make | tee`
+# would wait for it if it held make's standard output open.
 SHOW_EVERY := 10
 SHOW_PIP = while sleep $(SHOW_EVERY) > /dev/null 2>&1; do \
 	echo "  $$SECONDS s: $$(tail -n 1 $(LOG) 2> /dev/null | cut -c 1-80)"; done & \
@@ -101,8 +102,8 @@ $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 	$(call install,thdpack and torch,[train],50 s to 3 minutes)
 	@touch $@ $(VENV)/core
 
-# The last pip call installs packages that constraints.txt does not name, such as those that only
-# another platform needs.
+# constraints.txt lists the packages of one platform. The last pip call installs the packages that
+# it does not name, such as packages that only this machine's platform needs.
 $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and the packages of the tests into $(VENV)' \
 		'and compiling the kernels (once; about 1 to 3 minutes)'
@@ -148,7 +149,7 @@ test-long: $(VENV)/dev ## run the tests with more killed processes and larger in
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
 # Only this target installs mlcroissant, because it brings scipy and other packages (120 MB).
-check-cards: $(VENV)/dev ## validate croissant.json with mlcroissant, which this installs
+check-cards: $(VENV)/dev ## validate croissant.json with mlcroissant, which this target installs
 	@$(PIP_PINNED) mlcroissant==1.1.1 $(call show_problems)
 	@$(VENV)/bin/pytest tests/e2e/report/card --numprocesses 0
 

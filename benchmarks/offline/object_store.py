@@ -41,9 +41,9 @@ class Options:
     workers: int = 2
     """Number of worker processes."""
     runs: int = 3
-    """Number of builds on the disk and of builds on S3. The benchmark prints medians."""
+    """Number of builds on the disk, and as many on S3. The benchmark prints medians."""
     scratch: bool = False
-    """Keep intermediate files in a local folder also for builds whose dataset is on S3."""
+    """True to keep the intermediate files of builds on S3 in a local folder (--scratch)."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
 

@@ -1,4 +1,4 @@
-"""Draw a padded batch beside a THD bucket of the same sequences, for the README.
+"""Draw a padded batch and, below it, a THD bucket of the same sequences, for the README.
 
     thdpack preprocess data/sample.fasta --capacity 4096 --out data/sample-4096
     python -m benchmarks.pictures.bucket_picture data/sample-4096 docs/images/bucket.svg
