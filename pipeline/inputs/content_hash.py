@@ -135,7 +135,7 @@ def is_whole(source: Source, begin: int, end: int) -> bool:
 
 
 class _Counting(_ReadOnce):
-    """A file that reports, for progress, the number of bytes read, before decompression."""
+    """A file that reports how many bytes (before decompression) each read returned."""
 
     def __init__(self, file: BinaryIO, on_bytes: Callable[[int], None]) -> None:
         self._file = file

@@ -76,7 +76,7 @@ class ReaderOptions:
     0 means one bucket for each group."""
     cache_dir: str | Path | None = None
     """Folder on a local disk for shards of remote datasets, shared by all processes of the node.
-    None means $XDG_CACHE_HOME/thdpack. A dataset in a local path is cached only if cache_dir is
+    None means $XDG_CACHE_HOME/thdpack. A dataset at a local path is cached only if cache_dir is
     given. Give cache_dir if the local path is on a network file system."""
     cache_bytes: int | str = DEFAULT_BYTES
     """Maximum size of all shards in cache_dir, as a number of bytes or a text such as "20G". Other

@@ -40,7 +40,8 @@ class RangedFile(io.RawIOBase):
             at: byte at which reading begins.
             until: byte at which prefetch ends; None for the end of the object.
         Raises:
-            InputError: the object is missing or cannot be reached.
+            FileNotFoundError, PermissionError: the object is missing or forbidden.
+            InputError: the store cannot be reached, or fails.
         """
         super().__init__()
         self._fs, self._path = fs, path

@@ -77,7 +77,7 @@ def split_hashes(first_pieces: NDArray[np.void], clusters: NDArray[np.uint64]) -
     hash. Therefore all records of a cluster are in the same split.
 
     Args:
-        first_pieces: HASH[N], hash of each record's first piece.
+        first_pieces: HASH[N], hash of each record's first piece (see `first_piece_hashes`).
         clusters: uint64[N], key of each record's cluster, 0 for none.
     """
     clustered = np.flatnonzero(clusters)

@@ -45,7 +45,7 @@ def entries_inside(
     end: NDArray[np.int64],
     rank: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the entry of lowest rank that each record contains, int64[M]; -1 if there is none.
+    """Return the preferred entry that each record contains, int64[M]; -1 if it contains none.
 
     The search reads eight tokens at every fifth position of a record. If an entry begins anywhere
     in the record, one of these reads lies inside the entry's first WINDOW tokens. So if the bit
@@ -62,7 +62,7 @@ def entries_inside(
         text: uint8[…], tokens of all entries.
         begin, end: int64[E], each entry's part of `text`. An entry has at least WINDOW tokens. The
             entries are sorted by their tokens, and no entry is the beginning of another one.
-        rank: int64[E], rank of each entry.
+        rank: int64[E], rank of each entry. The entry of the lowest rank is preferred.
     """
 
 def sequences_inside(
@@ -84,7 +84,7 @@ def sequences_inside(
         rows: int64[M], records to search. Records of fewer than WINDOW tokens are not found.
         bits, shift: bit table of all windows of `text`; see `code_bits`.
         text: uint8[…], tokens of all entries, with a 0 after each entry.
-        order: int64[W], all windows of `text`; see `suffix_order`.
+        order: int64[W], starts of all windows in `text`, sorted; see `suffix_order`.
         least: int64[W / block, rounded up], minimum of each block of `order`.
         block: number of positions in a block.
     """

@@ -20,7 +20,8 @@ from schemas.errors import DamagedSpillError
 SEPARATOR: Final = 0
 """Value after each entry in `SequenceEntries.text`. It is <cls>, which no residue has."""
 ENOUGH: Final = np.iinfo(np.int64).max
-"""Value of `NameEntries.aligned` if the table itself says that the coverage is high enough."""
+"""Value of `NameEntries.aligned` if the record's coverage need not be computed: for a list of ids,
+or if the columns of the search results show that the coverage is high enough."""
 
 
 class _Entries:
@@ -90,9 +91,10 @@ class SequenceEntries(_Ids):
 
 @dataclass(frozen=True, kw_only=True)
 class NameEntries(_Ids):
-    """Names of records that a list of ids or a result table excludes, each with its matches.
+    """Names of records to exclude, from a list of ids or from search results of BLAST or MMseqs2.
 
-    A list of ids has one match for each name: the name itself.
+    The matches of a name are the sequences that the search results relate to it. In a list of ids,
+    the only match of a name is the name itself.
 
     ids, id_edges: uint8[…] and int64[E + 1], ids of the matches, sorted
     hash: uint8[16 N], xxh3_128 of each name, sorted

@@ -180,7 +180,7 @@ def where(text: str, metadata: Columns = ()) -> Where:
 
 
 def _one_null(columns: Sequence[tuple[str, ColumnType]]) -> dict[str, Any]:
-    """Return a null of the type of each column of --metadata."""
+    """Return one null for each column of --metadata, in the type of the column."""
     import polars as pl
 
     kinds = {"bool": pl.Boolean, "int": pl.Int64, "float": pl.Float64, "string": pl.String}

@@ -66,7 +66,7 @@ def record_table(
     """Return rows in the schema of records/, without the columns of --metadata.
 
     Args:
-        names: names of the inputs, in the order of source indices.
+        names: names of the inputs. `rows.source` has indices into this tuple.
         keep_header: True to add the column of full headers.
         exclusions: the build's exclusions, or None if no row is excluded.
     """

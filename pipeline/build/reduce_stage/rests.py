@@ -35,7 +35,7 @@ REST_SCHEMA: Final = pa.schema(
         ("ordinal", pa.int64()),
         ("start", pa.int64()),
         ("tokens", pa.large_binary()),
-        # The record's row in records/. The task that packs the first sequence writes this row.
+        # The record's row in records/, written by the task that packs the record's first piece.
         ("id", pa.large_binary()),
         ("stated", pa.large_binary()),
         ("source", pa.int32()),

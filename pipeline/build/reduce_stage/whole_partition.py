@@ -31,7 +31,8 @@ from schemas.records import STATUS_CODES
 class Partition:
     """Records whose sequences are packed together.
 
-    rows:           a row for each kept record, with status and split; may include other records
+    rows:           one row for each kept record, with status and split; other records may also
+                    have rows
     tokens:         uint8[T], residue tokens
     begin:          int64[len(rows)], index of each row's first residue in `tokens`
     counts:         int64[statuses], number of records of each status
@@ -68,7 +69,7 @@ def whole_partition(
     on_bytes: OnBytes,
     exclusion: RecordExclusion | None = None,
 ) -> Partition:
-    """Drop excluded records and duplicates of a run, assign splits, and return the run as a
+    """Mark excluded records and duplicates of a run, assign splits, and return the run as a
     partition.
 
     Args:

@@ -39,5 +39,5 @@ def read_fasta(
                 yield block, []
         except FastaSyntaxError as error:
             raise fasta_error(source, error) from error
-        # `finish` also reads the bytes after the last member of an archive
+        # `finish` also reads any bytes after the last compressed part of an archive
         yield empty_block(), hashing.finish()

@@ -31,7 +31,7 @@ from pipeline.inputs.headers.packed_header cimport MOST_BYTES as _MOST_BYTES, pu
 
 from schemas.records import DATABASES
 
-assert len(DATABASES) == PRF + 1 < 16  # packed in four bits, plus 1
+assert len(DATABASES) == PRF + 1 < 16  # the index plus 1 is packed in four bits
 
 MOST_BYTES = _MOST_BYTES
 SPARE_BYTES = CHUNK
@@ -75,7 +75,7 @@ cdef void read_value(
 cdef inline void read_trimmed(
     text_t d, Py_ssize_t key, Py_ssize_t sign, Py_ssize_t stop, Header* h
 ) noexcept nogil:
-    """Store the value of the key d[key:sign], which ends before d[stop], without blanks around."""
+    """Store the value of d[key:sign], without surrounding blanks. The value ends before d[stop]."""
     cdef Py_ssize_t at = sign + 1
     stop = trimmed(d, at, stop)
     while at < stop and is_blank(d[at]):
@@ -138,7 +138,7 @@ cdef void read_header(
     text_t t, Py_ssize_t a, Py_ssize_t b,
     text_t d, Py_ssize_t begin, Py_ssize_t end, text_t limit, Header* h
 ) noexcept nogil:
-    """Read the id t[a:b] and the description d[begin:end]. `limit` ends the descriptions."""
+    """Read the id t[a:b] and the description d[begin:end]. `limit` is the end of all text."""
     cdef Py_ssize_t stop
     memset(h, 0, sizeof(Header))
     h.database = h.pe = -1

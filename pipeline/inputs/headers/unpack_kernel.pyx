@@ -22,7 +22,7 @@ cdef inline void append(Column* column, text_t begin, size_t size, text_t limit)
 
 
 cdef inline bint fits(Stated* v, uint64_t id_size, uint64_t left) noexcept nogil:
-    """Return whether the texts are within the id and the `left` last bytes of the packed header."""
+    """Return whether the texts of a header fit into its id and the last `left` packed bytes."""
     if v.sizes[0] > id_size or v.sizes[1] > id_size - v.sizes[0]:
         return False
     if v.sizes[2] > 0:

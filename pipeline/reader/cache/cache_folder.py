@@ -119,7 +119,7 @@ class CacheFolder:
         return True
 
     def reserve(self, descriptor: int, size: int, name: str) -> None:
-        """Evict files until `size` more bytes fit. Set an open .part file to `size` bytes.
+        """Evict files until `size` more bytes fit. Then enlarge an open .part file to `size` bytes.
 
         Raises:
             CacheError: no space became free in ROOM_SECONDS, because files in use were locked.
@@ -175,7 +175,7 @@ class CacheFolder:
         return missing
 
     def _files(self) -> tuple[dict[str, tuple[int, int]], int]:
-        """List the cache.
+        """List the cache, and remove .part files of killed processes.
 
         Returns:
             Size and modification time of each shard, by name; total bytes of the cache's files.

@@ -18,8 +18,8 @@ from pipeline.report.model import PERCENTILES, Lengths
 _BINS: Final = 60
 """Approximate number of bins in the histogram of lengths."""
 _TABLE: Final = 1 << 20
-"""If no value exceeds this number or the number of values, a table counts them. Otherwise, they are
-counted by sorting."""
+"""If the largest value is at most this number, or at most the number of values, the values are
+counted in a table with one entry per number. Otherwise, they are sorted and counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ class Figure:
     words: description of the plot
     plot: plot to show; None for a card without a plot
     counted: unit of the y axis; empty if the axis has no numbers
-    legend: shape (`area`, `line`, `rest`, `round`, `square`), colour or "", and text of each entry
+    legend: three texts for each entry: its shape (`area`, `line`, `round`, `square`, or `rest`, the
+        hatching of padding), its colour ("" for none), and its text
     facts: name and value of each number to show below the plot
     wide: True if the card has the whole width of the page
     """
@@ -41,7 +42,7 @@ def area(
 ) -> Series:
     """Return the area that a plot shows for a distribution.
 
-    what: a pair: unit of the values, with a leading blank; singular noun for the counted things
+    what: the unit of the values, with a leading blank, and the noun for one counted thing
     whole: True if the values are whole numbers
     """
     total = sum(values.counts) or 1

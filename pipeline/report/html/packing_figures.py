@@ -180,10 +180,10 @@ def sequences(report: Report) -> Figure | None:
 
 
 def budget(report: Report) -> Figure | None:
-    """Show the training time of one epoch, and of a longer training.
+    """Show the training time of one epoch, and of a longer run.
 
-    The longer training is a whole published run, or FEW_EPOCHS epochs if the data is small. Return
-    None if there are no train tokens.
+    The longer run is a whole published run, or FEW_EPOCHS epochs if the data is small. Return None
+    if there are no train tokens.
     """
     rows, small = report.budget.rows, report.budget.is_small
     if not rows:
@@ -242,7 +242,7 @@ def _preset(row: BudgetRow) -> str:
 
 
 def _dots(row: BudgetRow, longer: str, *, small: bool) -> tuple[Dot, Dot]:
-    """Return a dot for one epoch and a dot for the longer training that `longer` names."""
+    """Return a dot for one epoch and a dot for the longer run that `longer` names."""
     colour = "c1" if row.precision == "bf16" else "c2"
     epoch, run = row.epoch_gpu_hours, row.few_epochs_gpu_hours if small else row.run_gpu_hours
     epoch_says = f"{row.precision}: {duration(epoch)} for one epoch"

@@ -1,4 +1,4 @@
-"""Make names from files safe to print: replace control characters and invisible characters."""
+"""Replace control characters and invisible characters in names, so that they are safe to print."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
     Paths, and URLs of other protocols, are not checked.
 
     Args:
-        reading: name of a file in the folder, for S3: its first byte is read. With None, the folder
-            is listed, which fails for users who have only the right to read.
+        reading: name of a file in the folder. On S3, the first byte of this file is read. With
+            None, the folder is listed, which fails for users who may read files but not list them.
     Raises:
         DatasetError: nothing answers, the bucket is missing, or the credentials are refused.
     """

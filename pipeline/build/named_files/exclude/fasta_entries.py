@@ -19,7 +19,8 @@ def fasta_entries(source: Source, *, searched: bool) -> tuple[SequenceEntries, i
     Letters become tokens as in the inputs of a build. Records without residues are left out.
 
     Args:
-        searched: False if only MMseqs2 searches the sequences.
+        searched: True to sort the suffixes (`order`), with which thdpack searches the sequences
+            itself; False if only MMseqs2 searches them.
     Raises:
         InputError: the file cannot be read, or breaks a rule of FASTA.
     """

@@ -99,7 +99,7 @@ class MetadataTable:
         return found
 
     def take(self, name: str, rows: NDArray[np.int64]) -> pa.Array:
-        """Return the values of a column in rows, int64[N]. A record without a row has null."""
+        """Return the values of column `name` in `rows`, int64[N]. The value for row -1 is null."""
         kind = self.columns[name]
         columns = [batch.column(name) for batch in self._batches]
         if kind == "string":
@@ -235,8 +235,8 @@ def _equal_texts(
 
 
 _last_opened: tuple[str, MetadataTable] | None = None
-"""Hash and content of the last work file opened. One is enough, because a process works on one
-build at a time."""
+"""Path, hash and content of the last work file opened. One is enough, because a process works on
+one build at a time."""
 
 
 def metadata_table(prepared: Sequence[PreparedFile], work: Folder) -> MetadataTable | None:
