@@ -65,7 +65,7 @@ def main() -> None:
 
 def _train(arguments: Sequence[str]) -> None:
     if not arguments or {"-h", "--help"} & set(arguments):
-        from trainer.config import parse  # without torch, so that help needs no extra and is quick
+        from trainer.config import parse  # without torch: help is quick and needs no pip extra
 
         parse(arguments)
     try:

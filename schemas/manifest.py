@@ -249,7 +249,7 @@ def _metadata(manifest: Manifest) -> Iterator[str]:
     own = records_schema(keep_header=True).names if columns else []
     for name in columns:
         if name in own:
-            yield f"metadata_columns: records/ has a column {name!r} without --metadata"
+            yield f"metadata_columns: records/ has a column {name!r} even without --metadata"
     if manifest.metadata_records > sum(manifest.records_by_status.values()):
         yield f"metadata_records is {manifest.metadata_records}, more than there are records"
 

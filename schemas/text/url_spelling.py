@@ -10,7 +10,7 @@ _MISSPELT: Final = re.compile(rf"({_STORES}):(//?)(?=[^/])", re.IGNORECASE)
 
 
 def corrected_url(text: str) -> str | None:
-    """Return the correct URL if the scheme is in capitals or has one slash; None otherwise."""
+    """Return the correct URL if the scheme has capitals or only one slash follows; else None."""
     found = _MISSPELT.match(text)
     if found is None or (found[2] == "//" and found[1].islower()):
         return None

@@ -73,7 +73,8 @@ class HashedWriter(FileSystemWriter):
         try:
             written = _Results(super().write_data(*arguments, **options).wait())
         except Exception:
-            if self._files.error is not None:  # torch reports only that a file has the wrong size
+            # if a write fails, torch's own error says only that a file has the wrong size
+            if self._files.error is not None:
                 raise self._files.error from None
             raise
         written.hashes = dict(self._files.hashes)

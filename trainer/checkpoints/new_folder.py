@@ -15,7 +15,7 @@ from trainer.distributed.topology import Topology
 
 @contextmanager
 def removed_if_empty(out: Path, topology: Topology) -> Iterator[None]:
-    """At the end of the context, remove `out` and each of its parents, if it is new and empty."""
+    """At the end of the context, remove those of `out` and its parents that are new and empty."""
     new = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         yield

@@ -27,7 +27,7 @@ def _rotate(
     block: tl.constexpr,
     inverse: tl.constexpr,
 ):
-    """Rotate Q and K of one token and block / 2 heads.
+    """Rotate Q and K of one token, for block / 2 heads.
 
     qkv: [T, heads, 3, 2 × half].
     cos, sin: float32[T, half].
