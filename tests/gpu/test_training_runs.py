@@ -33,7 +33,7 @@ def unigram_loss(dataset: Path) -> float:
 
 
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_8m_beats_residue_frequencies_in_300_steps(
+def test_the_8m_model_beats_residue_frequencies_after_300_steps(
     dataset: Path, tmp_path: Path, numbers: str
 ) -> None:
     run_8m(dataset, tmp_path, numbers, 300)

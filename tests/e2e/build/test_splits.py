@@ -132,7 +132,7 @@ def test_adding_a_test_split_takes_no_record_from_valid(
     assert two
 
 
-def test_inspect_stats_and_bench_reader_accept_the_test_split(
+def test_the_commands_inspect_and_stats_and_bench_reader_accept_the_test_split(
     build_here: BuildHere, run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"

@@ -148,7 +148,7 @@ def test_a_refused_build_leaves_no_files(run: Run, corpus: Path, tmp_path: Path)
     assert [path.name for path in out.iterdir()] == ["note.txt"]
 
 
-def test_a_refused_plan_adds_and_removes_no_file_of_an_earlier_plan(
+def test_a_refused_plan_does_not_change_which_files_an_earlier_plan_has_written(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -188,7 +188,7 @@ def check_forecast(
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
-def test_every_number_of_a_dataset_and_of_its_fasta_agrees_with_biopython(
+def test_every_number_in_the_reports_of_a_dataset_and_its_fasta_agrees_with_biopython(
     run: Run, shared: Path, tmp_path: Path, corpus: str
 ) -> None:
     path = tmp_path / corpus

@@ -20,7 +20,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 @pytest.fixture(scope="module")
 def datasets() -> Any:
     """Import `datasets` here and not at the top, because the import is slow."""
-    return pytest.importorskip("datasets", reason="the extra hf is not installed")
+    return pytest.importorskip("datasets", reason="thdpack's extra `hf` is not installed")
 
 
 def test_shards_load_as_a_hugging_face_dataset_with_the_right_features(

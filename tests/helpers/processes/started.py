@@ -102,8 +102,8 @@ def start(
 
     Args:
         setup: Python statement to run first.
-        imported: modules, besides the usual ones, that the process has imported before it is
-            forked. Each choice of modules needs a server process of its own.
+        imported: modules, besides the usual ones, that the server process imports before it forks.
+            Each choice of modules needs a server process of its own.
         sizes: arguments of `small_tasks` (command_line.py).
     """
     text = _IN_A_FORK.format(program(setup, sizes))
@@ -116,8 +116,8 @@ def stopping_after_outcomes(count: int) -> str:
 
 
 def stopping_at_change(count: int, folder: object) -> str:
-    """Return a `setup` that makes a command stop itself right before its change number `count` in a
-    folder.
+    """Return a `setup` that makes a command stop itself right before it makes change number
+    `count` in a folder.
     """
     return (
         "from tests.helpers.processes import stopped; "

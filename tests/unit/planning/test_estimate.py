@@ -88,7 +88,7 @@ def test_there_are_held_out_settings_of_each_kind() -> None:
     assert {row.get("recompute", "none") for row in held} == {"none", "selective", "full"}
 
 
-def test_time_and_memory_grow_with_the_setting_and_sharding_saves_memory() -> None:
+def test_each_option_changes_the_estimated_time_and_memory_in_the_right_direction() -> None:
     many = replace(SETTING, ranks=4, shards=4)
     for setting in (SETTING, many):
         assert seconds(replace(setting, micro_batches=4)) > 3 * seconds(setting)
@@ -124,7 +124,7 @@ def test_the_error_for_a_run_that_does_not_fit_names_options_to_change() -> None
         )
 
 
-def test_reshard_auto_gathers_parameters_once_a_step_if_memory_allows() -> None:
+def test_with_reshard_auto_parameters_are_gathered_once_a_step_if_memory_allows() -> None:
     many = replace(SETTING, ranks=4, shards=4, micro_batches=8)
     assert choose_reshard(many, available=150e9) == "step"
     assert choose_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
@@ -156,7 +156,7 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
         *(each["tokens_per_second"] for each in said["alternatives"]),
     ]
     assert rates[1:] == sorted(rates[1:], reverse=True)
-    # a plan keeps the trainer's default settings unless other settings are faster by this factor
+    # a plan leaves the trainer's default settings only for settings that are faster by this factor
     assert rates[0] >= rates[1] / WORTH_NO_FLAGS
     assert len(rates) > 1
     text = run(*words).stdout
@@ -200,7 +200,7 @@ def test_a_plan_marks_the_trainers_default_and_no_line_ends_between_a_number_and
     assert sum("(the trainer's default)" in line for line in lines) == 1
 
 
-def test_the_command_of_a_plan_names_the_folders_of_data_cache_and_run(
+def test_the_command_of_a_plan_names_its_dataset_its_cache_folder_and_its_run_folder(
     dataset: Path, tmp_path: Path
 ) -> None:
     spaced = tmp_path / "my data"

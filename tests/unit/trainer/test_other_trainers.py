@@ -38,7 +38,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "right"), BIONEMO + STREAMING)
-def test_each_option_of_the_page_gets_the_same_advice_as_a_flag_and_as_name_equals_value(
+def test_the_advice_for_an_option_of_the_page_is_the_same_for_a_flag_and_for_name_equals_value(
     name: str, right: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(capsys, f"--{name}", "1")
@@ -53,7 +53,7 @@ def test_each_option_of_the_page_gets_the_same_advice_as_a_flag_and_as_name_equa
     assert not ours or any(flag in advice for flag in ours)
 
 
-def test_the_page_lists_options_of_both_trainers() -> None:
+def test_the_page_lists_options_of_bionemo_and_of_streaming() -> None:
     assert {"grad_acc_steps", "cp_size", "checkpoint.ckpt_dir"} <= {name for name, _ in BIONEMO}
     assert {"cache_limit", "predownload"} <= {name for name, _ in STREAMING}
 

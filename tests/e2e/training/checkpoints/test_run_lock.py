@@ -1,4 +1,4 @@
-"""Only one run at a time trains into a folder; a dead run does not block it."""
+"""Only one run at a time trains into a folder. A dead run does not block the folder."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_an_unreadable_lock_with_an_old_heartbeat_is_taken_over(
     assert take(tmp_path) == (tmp_path / LOCK).read_bytes()
 
 
-def test_a_copy_of_a_locked_folder_is_not_locked(
+def test_a_run_takes_over_a_copy_of_a_locked_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer.checkpoints.run_lock, "STALE_SECONDS", 0.5)
@@ -143,7 +143,9 @@ def test_a_copy_of_a_locked_folder_is_not_locked(
         take(tmp_path / "run")
 
 
-def test_a_run_whose_folder_was_taken_over_ends(many_shards: Path, tmp_path: Path) -> None:
+def test_a_run_ends_when_another_run_takes_over_its_folder(
+    many_shards: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     with Job(
         BEATS_OFTEN,

@@ -1,5 +1,5 @@
-"""Checkpoints whose files were changed at random. Loading returns the values that were written, or
-raises one of our errors."""
+"""Checkpoints whose files were changed at random. The hashes reveal every change. If a hash was
+changed to match its file, loading returns values or raises one of our errors."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_state_of_version_1_is_read(folder: Path) -> None:
     ],
 )
 def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) -> None:
-    """Accepted numbers would fail later: `applied` becomes an int64 tensor, `steps` a float."""
+    """Such numbers would fail later: `applied` becomes an int64 tensor, and `steps` a float."""
     raw = json.loads((folder / STATE).read_bytes())
     section, _, option = name.rpartition(".")
     place = raw["options"][section] if section else raw

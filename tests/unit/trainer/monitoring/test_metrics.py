@@ -27,7 +27,7 @@ def test_model_flops_match_the_count_of_torch() -> None:
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         built(ids, sequences, index)
     expected = model_flops(SMALL, tokens=96, squares=64**2 + 32**2, predicted=16)
-    # 3: the backward pass has twice as many FLOPs as the forward pass
+    # times 3, because the backward pass has twice as many FLOPs as the forward pass
     assert 3 * counter.get_total_flops() == expected
     assert PADDED_VOCABULARY == 64
 
