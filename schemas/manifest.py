@@ -142,8 +142,8 @@ class Manifest(SequenceLimits):
         vocabulary = VOCABULARIES.get(manifest.vocabulary)
         if vocabulary is None or vocabulary.digest != manifest.vocabulary_digest:
             raise ManifestError(
-                f"{where}: vocabulary {manifest.vocabulary!r} differs from the vocabulary "
-                "of that name in this thdpack"
+                f"{where}: this thdpack has no vocabulary {manifest.vocabulary!r} with the tokens "
+                "of this dataset"
             )
         for problem in _problems(manifest):
             raise ManifestError(

@@ -62,7 +62,7 @@ class Bucket:
     max_seqlen: upper limit of the number of tokens in a sequence or tail piece (a part of the
         padding at the end); a Python int, the same for all buckets of a dataset
     num_seqs:   number of real sequences, which are first in cu_seqlens; tail pieces of <pad> follow
-    num_tokens: number of real tokens, without tail and length-multiple padding
+    num_tokens: number of real tokens, without the tail and the padding of --length-multiple
     position:   position in the global order, counted across epochs; -1 if the caller chose the
         bucket by its number
     """

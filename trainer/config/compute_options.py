@@ -56,7 +56,7 @@ class ComputeOptions:
     replicate: int = 1
     """Number of replicas of the parameters (HSDP). Each replica is sharded over
     neighbouring ranks, such as those of one node. The number of ranks in a replica is the world
-    size divided by --replicate. 1: one replica, sharded over all ranks (FSDP)."""
+    size divided by --replicate. With 1, all ranks share a single replica (FSDP)."""
     context_parallel: int = 1
     """Number of neighbouring ranks that share each bucket, for sequences too long for one GPU. Each
     rank holds a slice of the tokens, and computes attention for some of the heads."""

@@ -4,7 +4,7 @@ Transformer Engine computes the statistics, with the package nvdlfw_inspect.
 
     OUT/statistics/config.yaml            selection of layers and statistics; written if missing
     OUT/statistics/statistics.jsonl       lines of {"step", "layer", "tensor", "statistic",
-                                          "value"}, over all ranks; written by rank 0
+                                          "value"}; each value covers all ranks; written by rank 0
     OUT/statistics/nvdlfw_inspect_logs/   log messages of nvdlfw_inspect, one file per rank
 
 Use these statistics to examine a run whose loss does not fall as expected in a low precision. A

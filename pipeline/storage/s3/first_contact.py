@@ -80,8 +80,8 @@ def _fault_of_input_store(url: str) -> str | None:
 def _fault_of_store(url: str, reading: str | None) -> str | None:
     """Send one small request; return a permanent fault and its remedy, or None.
 
-    To check an object on S3, the request reads the object's first byte. The answer to a request for
-    the object's size would have no error code. On Google Cloud, only the bucket is looked up.
+    To check an object on S3, the request reads the object's first byte, because the error of a
+    request for the object's size would have no code. On Google Cloud, only the bucket is looked up.
     """
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")

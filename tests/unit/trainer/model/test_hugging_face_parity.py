@@ -41,7 +41,8 @@ relative error of 2e-16. A constant that is wrong in float32's last digit causes
 a difference of 1e-7.
 """
 FP32_ERROR = 1.5
-"""Limit of our rms error in float32 divided by Hugging Face's (geometric mean over examples).
+"""Upper limit of a ratio: our rms error in float32, divided by Hugging Face's rms error. The
+geometric mean of the ratio over the examples is compared with this limit.
 
 The two models round equally often, so the ratio is about 1. In a single example it is 0.7 to 1.6,
 because one token with almost equal attention scores may cause half of the error.
@@ -187,7 +188,7 @@ def compare(
     """Compare packed THD with Hugging Face's padded BSHD: logits, loss, gradients.
 
     Returns:
-        Our error in float32 divided by that of Hugging Face, for logits and for gradients.
+        Our error in float32 divided by Hugging Face's error, for logits and for gradients.
     """
     model = ours(shape, theirs)
     single = (
