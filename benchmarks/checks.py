@@ -92,7 +92,7 @@ def dataset(folder: Path, size: int) -> Path:
 
 
 def measured(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Time each function once per round, after a warm-up round; return sorted seconds, by name."""
+    """Time each function once per round, after a warm-up round; return its sorted times in s."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():

@@ -1,4 +1,4 @@
-"""Measure what reading UniRef headers and applying --where cost in a build.
+"""Measure how much slower a build is if it applies --where, or if it reads UniRef headers.
 
     python -m benchmarks.offline.filters swissprot.fasta uniref.fasta
     python -m benchmarks.offline.filters swissprot.fasta uniref.fasta --where "length > 50"
@@ -38,7 +38,7 @@ GENERA: Final = ("Escherichia", "Bacillus", "Homo", "Streptomyces", "Candidatus 
 SPECIES: Final = ("coli", "subtilis", "sapiens", "sp.", "adhaerens")
 STRAINS: Final = 60
 MEMORY: Final = 4
-"""A build uses at most this many times the size of the FASTA file, mostly as cache of files."""
+"""The memory of a build, mostly cached files, is at most this many times the size of its FASTA."""
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
@@ -80,7 +80,11 @@ def header(rng: random.Random) -> str:
 
 
 def use_memory(size: int) -> None:
-    """Use `size` bytes of memory, and free them."""
+    """Use `size` bytes of memory, and free them.
+
+    A virtual machine may have given its free memory back to the host. The next build would then
+    spend CPU time to get memory again.
+    """
     np.zeros(size, dtype=np.uint8)[:: mmap.PAGESIZE] = 1
 
 

@@ -3,8 +3,8 @@
     python -m benchmarks.offline.stats data/swissprot --fasta swissprot.fasta
     python -m benchmarks.offline.stats --rows 60000000 --scratch /tmp/many
 
-The time is the wall-clock time of the whole process, as the median of --rounds runs. Memory is the
-peak resident set size, which includes pages of mapped files.
+The time is the wall-clock time of the whole process, as the median of --rounds runs (one run for
+the made-up dataset). Memory is the peak resident set size, which includes pages of mapped files.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Options:
     fasta: str = ""
     """FASTA to report on."""
     rows: int = 0
-    """Number of rows in records/ of a made-up dataset. 0: do not make such a dataset."""
+    """Number of rows in records/ of a made-up dataset. With 0, no such dataset is made."""
     scratch: Path = Path("/tmp/thdpack-many-records")
     """Folder for the made-up dataset, which takes about 40 bytes per row."""
     rounds: int = 5
-    """Number of runs of each command."""
+    """Number of runs of each command. The report on a made-up dataset runs only once."""
 
 
 def main() -> None:
@@ -201,7 +201,7 @@ def _part(
 
 
 def _headers(rng: np.random.Generator, count: int) -> dict[str, Any]:
-    """Return made-up values of UniRef and TrEMBL headers. Most records are of a few taxa."""
+    """Return made-up values of UniRef and TrEMBL headers. Most records belong to a few taxa."""
     taxon = np.minimum(rng.zipf(1.3, count), _TAXA)
     of_uniref = rng.random(count) < 0.75
     return {

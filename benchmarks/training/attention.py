@@ -124,7 +124,7 @@ def reference(qkv: Tensor, angles: Tensor, sequences: SequenceLayout, grad: Tens
 
 
 def device_ms(function: Callable[[], object]) -> float:
-    """Call a function; return the device time of all its kernels in ms."""
+    """Call a function twice; return the device time of the second call's kernels, in ms."""
     function()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
         function()

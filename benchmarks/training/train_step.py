@@ -18,8 +18,8 @@ are medians over blocks. Columns of the output:
 - host ms: time that the host needs to launch a step, in ms.
 - GiB, estimate: measured peak of allocated memory, and the estimate of `thdpack plan`.
 
-`--json` also writes the results to a file. If a step cannot be captured in a CUDA graph, its line
-has "no" under graph, and standard error has the reason.
+`--json` also writes the results to a file. If a step cannot be captured in a CUDA graph, the
+column `graph` has "no", and standard error has the reason.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def parsed() -> argparse.Namespace:
         type=int,
         nargs="+",
         default=[1],
-        help="number of buckets in a micro-batch; 0: auto",
+        help="number of buckets in a micro-batch; with 0, the trainer chooses it",
     )
     parser.add_argument(
         "--micro-batches",
@@ -86,8 +86,8 @@ def parsed() -> argparse.Namespace:
         "--buckets-per-step",
         type=int,
         default=0,
-        help="number of buckets per step over all ranks, instead of --micro-batches; most presets "
-        "use 128",
+        help="number of buckets per step over all ranks, instead of --micro-batches; the "
+        "published batch is 128 buckets of 16,384 tokens",
     )
     parser.add_argument("--shards", nargs="+", default=["auto"], help="values for --shard")
     parser.add_argument("--reshard", default="auto")

@@ -142,7 +142,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--steps", type=int, default=20, help="number of steps in a timed block")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, help="minimum time in s to measure each variant"
+        "--seconds", type=float, default=2.0, help="minimum time to measure a variant, in s"
     )
     parser.add_argument(
         "--warmup",
