@@ -1,9 +1,9 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Prepare tasks run first, then map and hash tasks, search tasks (for values that begin with mmseqs:),
-link tasks (with --clusters), reduce tasks and rest tasks. A rest is a file of sequences that did
-not fill a bucket. A rest task packs the sequences of several rests. Rest tasks may have several
-levels. The tasks of one stage, or of one level, do not depend on each other.
+Prepare tasks run first, then map and hash tasks, search tasks (for option values that begin with
+`mmseqs:`), link tasks (with --clusters), reduce tasks and rest tasks. A rest is a file of sequences
+that did not fill a bucket. A rest task packs the sequences of several rests. Rest tasks may have
+several levels. The tasks of one stage, or of one level, do not depend on each other.
 """
 
 from __future__ import annotations

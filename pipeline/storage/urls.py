@@ -173,7 +173,7 @@ def _profile(*_names: str | None) -> dict[str, Any]:
     try:
         from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped] # no types
         from botocore.session import Session  # type: ignore[import-untyped] # no types
-    except ImportError:  # the extra s3 is not installed
+    except ImportError:  # thdpack's extra `s3` is not installed
         return {}
     try:
         found: dict[str, Any] = Session().get_scoped_config()

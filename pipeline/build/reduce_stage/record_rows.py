@@ -68,9 +68,9 @@ class RecordRows:
         """Set shard and bucket of the records whose first sequence was written.
 
         Args:
-            row: int64[M], row of each sequence of the split.
-            start: int64[M], index of a sequence's first residue in its record; 0 for a first
-                sequence.
+            row: int64[M], for each sequence of the split, the index of its record in these rows.
+            start: int64[M], index of a sequence's first residue in its record; 0 for the
+                first sequence of a record.
         """
         first = np.flatnonzero((start == 0) & ~written.left_over)
         self.shard[row[first]] = written.shard[first] + len(self.shard_names)

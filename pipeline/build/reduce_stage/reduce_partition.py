@@ -8,7 +8,7 @@
 4. Pack the sequences of each split into buckets, and write the buckets as shards (`write_shards`).
 5. Write each record's row to records/, with the shard and bucket of its first sequence
    (`write_records`).
-6. Save the sequences that the packer left out, with their records, as a rest (`rests`).
+6. Save the sequences that did not fill a bucket, with their records, as a rest (`rests`).
 
 Rest tasks then repeat steps 4 to 6 for the rests of many partitions together. The last rest task
 packs all sequences that remain. A build with one partition has no rest.

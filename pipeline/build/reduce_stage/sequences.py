@@ -22,7 +22,8 @@ class Sequences:
     begin:    int64[N], index of a sequence's first residue in the token array
     residues: int64[N], number of residues, after cropping, without specials
     ordinal:  int64[N], ordinal of a sequence's record: its number among all input records
-    start:    int64[N], index of a sequence's first residue in its record; 0 for a first sequence
+    start:    int64[N], index of a sequence's first residue in its record; 0 for the record's
+              first sequence
     key:      uint64[N], sort key of the shuffle
     """
 

@@ -1,7 +1,7 @@
 """Frames and extents, the parts of work files (spills, rests and link files; see `spill_files`).
 
-A frame is a record batch with its hash. An extent is the position of frames in the file: begin,
-size, and a check value, in 24 bytes.
+A frame is a record batch with its hash. An extent says where frames are in the file. It has 24
+bytes: begin, size, and a check value.
 """
 
 from __future__ import annotations

@@ -5,18 +5,21 @@ Parts of a spill (see `frames`):
 - A frame holds an Arrow record batch: eight bytes of size, the xxh3_128 of the message, and the
   message. The hash is seeded with the partition's number, so that a frame is accepted only as part
   of its own partition.
-- An extent is the position of frames in the file: begin, size, and a check value, in 24 bytes.
+- An extent says where frames are in the file. It has 24 bytes: begin, size, and a check value.
+
+A map task writes its records block by block. A block is a group of records parsed together.
 
 Layouts:
 
 - By block: used on a local disk with fewer than GROUPED_FROM partitions. The file begins with the
-  frames, block after block. The frames of a block are in the order of partitions. The index
-  follows: one extent for each block and partition. The last extent is the position of the index.
+  frames of the first block, then those of the second block, and so on. The frames of a block are in
+  the order of partitions. The index follows: one extent for each block and partition. The last
+  extent says where the index is.
 - Grouped by partition: used in all other cases. The file begins with one extent for each partition.
-  All frames follow, partition after partition. A reader of a partition sends two requests: one for
-  the extent (24 bytes), and one for the frames. An index of all frames would need more requests,
-  which are slow on an object store. With many partitions, an index would also be larger than a
-  partition's frames.
+  The frames of the first partition follow, then those of the second, and so on. A reader of a
+  partition sends two requests: one for the extent (24 bytes), and one for the frames. An index of
+  all frames would need more requests, which are slow on an object store. With many partitions, an
+  index would also be larger than a partition's frames.
 
 Steps of writing a grouped spill:
 

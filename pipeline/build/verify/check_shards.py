@@ -223,6 +223,6 @@ def check_totals(manifest: Manifest) -> list[str]:
             )
     if sum(e.rows for e in manifest.records) != sum(manifest.records_by_status.values()):
         problems.append(
-            "manifest: records/ files have another number of records than the counts by status"
+            "manifest: the number of rows in records/ is not the sum of records_by_status"
         )
     return problems

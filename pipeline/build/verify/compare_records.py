@@ -4,17 +4,18 @@
    Check that there is exactly one row for each record.
 2. Check each shard, and compare each sequence with its record's row: shard, bucket, split, number
    of residues, hash and unknown letters (`compare_shard.py`).
-3. Compare statuses, duplicates and exclusions with each other and with the manifest, and check that
-   the first sequence of each kept record was found exactly once.
+3. Compare statuses, duplicates and exclusions with each other and with the manifest. Check that the
+   first piece of each kept record is in the buckets exactly once. The first piece is the whole
+   record or, of a long record, the first max_seq_len - 2 residues.
 4. Join the pieces of each record that `--long split` cut, and check the joined record
    (`long_records.py`).
-5. Compare the first pieces of records, which are the parts that cropping keeps. With
-   `--dedup cropped`, no two kept records have equal first pieces. With `--clusters`, records with
-   equal first pieces are in one cluster.
+5. Compare the first pieces of records. With `--dedup cropped`, no two kept records have equal first
+   pieces. With `--clusters`, records with equal first pieces are in one cluster.
 
-Tasks of several processes do steps 1 and 2. The work file takes 64 bytes for each record, and the
-last steps take about 16 more; `--dedup cropped` and `--clusters` add 16. Under `--long split`, the
-work files hold the residues of long records, too. Work files are mapped into memory, so the
+Steps 1 and 2 run as tasks in several processes. The work file has 64 bytes for each record. With
+`--dedup cropped` or `--clusters`, a second work file has 16 bytes for each record. The last steps
+also need about 16 bytes of memory for each record. With `--long split`, the work files hold the
+residues of long records, too. Work files are mapped into memory, so the
 operating system can write their pages to disk when memory is scarce.
 """
 
@@ -57,8 +58,9 @@ def compare_records(
     Args:
         work: empty local folder for work files.
     Returns:
-        One line for each fault of a file; one line for each contradiction. If a file has a fault,
-        records/ and buckets are not compared.
+        1. One line for each fault of a file.
+        2. One line for each contradiction, missing row or wrong number of rows. records/ and
+           buckets are compared only if no file has a fault and each record has one row.
     Raises:
         BuildError: the disk has too little space for the work files, or workers died.
     """
@@ -160,7 +162,7 @@ def _check_duplicates(job: DeepJob, findings: Findings) -> None:
             ordinal[~(same & earlier & kept)],
         )
         findings.add(
-            "a duplicate in another cluster than the record of its duplicate_of",
+            "a duplicate in another cluster than the record that its duplicate_of names",
             ordinal[copies["cluster"] != originals["cluster"]],
         )
 
@@ -182,7 +184,7 @@ def _check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) -
     """Check that records with equal first pieces are in one cluster, and so in one split.
 
     Args:
-        seen: bool[N], mask of the kept records whose first piece was seen.
+        seen: bool[N], mask of the kept records whose first piece was found in a bucket.
     """
     one, other = equal_pairs(job.first_pieces, seen)
     cluster = job.rows["cluster"]

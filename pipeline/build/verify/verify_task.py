@@ -40,4 +40,4 @@ class VerifyTask:
         return f"verify-{self.index:06d}"
 
     def identity(self) -> None:
-        """Return None, because files may have changed since an earlier run."""
+        """Return None: no earlier result is reused, because files may have changed since then."""

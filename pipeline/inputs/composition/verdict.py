@@ -15,9 +15,9 @@ TRANSLATE: Final = "Translate it first"
 _SHARE: Final = 0.95
 _ENOUGH_LETTERS: Final = 1_000
 _FEWEST_LETTERS: Final = 60
-"""Minimum number of letters to judge. Fewer than _ENOUGH_LETTERS letters look like nucleotides only
-if all of them are in NUCLEOTIDES. For more letters, the share _SHARE is enough. The chance that all
-of 60 residues of a protein are in NUCLEOTIDES is below 1e-30."""
+"""Minimum number of letters for a verdict. Fewer than _ENOUGH_LETTERS letters look like nucleotides
+only if all of them are in NUCLEOTIDES. For more letters, the share _SHARE is enough. The chance
+that 60 residues of a protein are all in NUCLEOTIDES is below 1e-30."""
 _RARE: Final = 0.02
 _GAPS: Final = GAPS.encode()
 _RESIDUES_AND_GAPS: Final = bytes([*range(65, 91), *range(97, 123)]) + _GAPS + b"*"
@@ -56,8 +56,8 @@ class OtherLetters:
 def nucleotides_in(counts: Mapping[str, int], whole: bool, place: str = "") -> OtherLetters | None:
     """Return a reason to refuse an input if nearly all letters are nucleotides.
 
-    Repeats such as poly-A are not refused. At least three of A, C, G and T (or U) must therefore be
-    common, or half of the letters must be N, as at the start of a chromosome.
+    Repeats such as poly-A are not refused. Therefore at least three of A, C, G and T (or U) must be
+    common, or at least half of the letters must be N, as at the start of a chromosome.
     """
     letters = counts["all"]
     known = sum(counts[letter] for letter in NUCLEOTIDES.decode())
@@ -80,7 +80,7 @@ def nucleotides_in(counts: Mapping[str, int], whole: bool, place: str = "") -> O
 
 
 def alignment_of(rows: Sequence[bytes], place: str = "") -> OtherLetters | None:
-    """Return a reason to refuse an input if all rows are equally long and half of them have gaps.
+    """Return a reason to refuse an input if all rows are equally long and at least half have gaps.
 
     In the A3M format, lower-case letters are insertions, which do not count in the length.
     """

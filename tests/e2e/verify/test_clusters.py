@@ -46,7 +46,7 @@ def another_cluster_of_an_equal_first_piece(dataset: OpenDataset) -> set[str]:
 
 def another_cluster_of_a_duplicate(dataset: OpenDataset) -> set[str]:
     dataset.all(id="copy")[1]["cluster"] = 1
-    return {"a duplicate in another cluster than the record of its duplicate_of"}
+    return {"a duplicate in another cluster than the record that its duplicate_of names"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Join clusters: find the smallest key among all clusters that pairs connect.
+"""Join clusters that pairs connect. The joined cluster gets the smallest key of its parts.
 
-A key is the xxh3_64 of an id. The id of a cluster is that of its representative.
+A key is the xxh3_64 of an id. A cluster's id is the id of its representative.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class JoinedKeys:
     roots: NDArray[np.uint64]
 
     def of(self, clusters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return keys, uint64[M], in which the key of the joined cluster replaces those of its
-        parts. Keys of other clusters stay as they are."""
+        """Return `clusters`, uint64[M], with each key of a part replaced by the key of the joined
+        cluster. Keys of other clusters stay as they are."""
         if self.keys.size == 0:
             return clusters
         at = np.minimum(np.searchsorted(self.keys, clusters), self.keys.size - 1)
@@ -36,14 +36,15 @@ class JoinedKeys:
 def smallest_clusters(
     keys: NDArray[np.uint64], clusters: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return each key once, with the smallest of its clusters.
+    """Return each key once, with the smallest key of its clusters.
 
     Args:
-        keys, clusters: uint64[N], a key (of a member, or the hash of a record's first piece) and
-            its cluster. A key may occur several times, with different clusters.
+        keys: uint64[N], keys of members, or hashes of the first pieces of records.
+        clusters: uint64[N], for each of `keys`, the key of its cluster. A member or a hash may
+            occur several times, with different clusters.
     Returns:
-        uint64[K], the keys, ascending; uint64[K], their smallest clusters; uint64[M, 2], pairs of
-        clusters that share a key. These pairs connect all clusters of a key.
+        uint64[K], `keys`, ascending; uint64[K], the smallest cluster of each; uint64[M, 2], pairs
+        of clusters that share a key. These pairs connect all clusters of a key.
     """
     order = np.argsort(keys)
     keys, clusters = keys[order], clusters[order]
