@@ -46,7 +46,7 @@ def option_problems(options: Mapping[str, object], capacity: int) -> Iterator[st
             f"capacity {capacity}"
         )
     try:
-        if str(SplitFractions.parse(used["split"])) != used["split"]:
-            yield f"options: split {used['split']!r} is not in its shortest form"
+        if (split := str(SplitFractions.parse(used["split"]))) != used["split"]:
+            yield f"options: split is {used['split']!r}, expected this spelling: {split!r}"
     except ValueError as error:
         yield f"options: {error}"

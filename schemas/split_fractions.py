@@ -1,4 +1,4 @@
-"""Shares of the records in each split: the value of --split, such as train=0.99,valid=0.01."""
+"""Shares of the records in each split: the value of `--split`, such as `train=0.99,valid=0.01`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SplitFractions:
         return cls(**{**dict.fromkeys(SPLITS, Decimal(0)), **train, **shares})
 
     def __str__(self) -> str:
-        """Return the text that `parse` reads, the same for equal shares. Splits without records are
+        """Return a text that `parse` reads. Equal shares have equal texts. Splits with share 0 are
         left out."""
         shares = {split: self.share(split) for split in SPLITS}
         return ",".join(
@@ -63,7 +63,7 @@ class SplitFractions:
 
 
 def _share(split: str, text: str) -> Decimal:
-    """Return the share that --split gives a split.
+    """Read the share of one split in the value of --split.
 
     Raises:
         ValueError: the text is not a number from 0 to 1, or has too many decimals.

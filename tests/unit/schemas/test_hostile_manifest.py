@@ -107,7 +107,7 @@ def test_a_hash_that_is_a_path_is_refused_before_the_cache_sees_it(
         ("metadata_records", 1 << 40, "metadata_records"),
         ("options.split", 7, "split"),
         ("options.split", "train=2", "from 0 to 1"),
-        ("options.split", "valid=0.01,train=0.99", "not in its shortest form"),
+        ("options.split", "valid=0.01,train=0.99", "spelling: 'train=0.99,valid=0.01'"),
     ],
 )
 def test_the_error_for_an_invalid_value_gives_the_field_or_the_reason(

@@ -123,9 +123,10 @@ def _duplicates(
         copies = _copies(paths[at : at + _FILES_TOGETHER])
         original = copies["duplicate_of"].to_numpy()
         if original.size and not 0 <= original.min() <= original.max() < times.size:
+            wrong = original.max() if original.max() >= times.size else original.min()
             raise DatasetError(
-                f"{url}: records/ names a duplicate of record {original.max()}, but there are only "
-                f"{times.size:,} records: the dataset is damaged; build it again"
+                f"{url}: records/ has a duplicate of record {wrong}, expected 0 to "
+                f"{times.size - 1}: the dataset is damaged; build it again"
             )
         np.add.at(times, original, copies["records"].to_numpy())
         of_input = pl.Series("original", np.searchsorted(ends, original, side="right"))
