@@ -110,7 +110,7 @@ the process from which ranks are forked, a trained model, or the imported packag
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort tests so that the slowest start first.
+    """Let slow tests start first: tests of the groups in TOGETHER, then tests marked `long`.
 
     If THDPACK_TEST_ORDER is set, shuffle the tests with its value as the seed. `make soak` sets it.
     """

@@ -67,8 +67,9 @@ OTHERS: Final = {
     "--quant-stats-config": "use --tensor-statistics",
     # MosaicML Streaming
     "--remote": "use --data",
-    "--local": "use --cache-dir; a local dataset is read in place",
-    "--split": "not needed: training reads the split train, validation that of --valid-split",
+    "--local": "use --cache-dir; without it, a local dataset is read in place",
+    "--split": "not needed: training reads the split `train`; --valid-split names the split for "
+    "validation",
     "--cache-limit": "use --cache-bytes",
     "--predownload": "use --prefetch, the number of shards to fetch ahead",
     "--batch-size": _BATCH,

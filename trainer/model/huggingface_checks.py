@@ -57,8 +57,8 @@ _COMPUTED: Final[Mapping[str, tuple[Any, str]]] = {
     "rope_scaling": (None, "this trainer does not scale rotary embeddings"),
     "pruned_heads": (None, "this trainer does not support pruned heads"),
 }
-"""For each of these keys of config.json, the only value that this trainer supports, and the reason.
-An empty object or null has the same meaning as the supported value.
+"""For each of these keys of config.json, the only value that this trainer supports, and the reason
+to refuse other values. An empty object or null has the same meaning as the supported value.
 """
 _EMBEDDING: Final = "esm.embeddings.word_embeddings.weight"
 _DECODER: Final = ("lm_head.decoder.weight", "lm_head.decoder.bias")

@@ -179,7 +179,7 @@ def words_for(paths: list[str]) -> list[str]:
     return [word for path in paths for word in ("--exclude", path)]
 
 
-def test_every_excluded_record_is_counted_and_inspect_says_what_it_matches(
+def test_excluded_records_are_counted_and_inspect_names_the_match_of_each(
     run: Run,
     records: list[tuple[str, str]],
     excluded: Excluded,
@@ -215,7 +215,7 @@ def test_every_excluded_record_is_counted_and_inspect_says_what_it_matches(
     assert " in m8 (--exclude)" in shown["similar"]
 
 
-def test_order_compression_and_layout_of_files_given_to_exclude_do_not_change_the_bytes(
+def test_the_bytes_do_not_depend_on_order_compression_or_layout_of_exclusion_files(
     excluded: Excluded, corpus: Path, tmp_path: Path
 ) -> None:
     random.seed(1)
@@ -245,7 +245,7 @@ def test_order_compression_and_layout_of_files_given_to_exclude_do_not_change_th
     assert found[0] == found[1]
 
 
-def test_with_exclude_killed_builds_and_task_lists_give_the_bytes_of_an_uninterrupted_build(
+def test_killed_builds_and_task_lists_with_exclusions_give_the_bytes_of_an_uninterrupted_build(
     run: Run, excluded: Excluded, corpus: Path, tmp_path: Path
 ) -> None:
     options = (*SHAPE, *words_for(write_files(tmp_path, excluded)))
@@ -271,7 +271,7 @@ def test_with_exclude_killed_builds_and_task_lists_give_the_bytes_of_an_uninterr
     assert digest(listed) == whole
 
 
-def test_a_file_given_to_exclude_is_reported_if_it_matches_no_record_or_has_changed(
+def test_an_exclusion_file_that_matches_no_record_or_has_changed_is_reported(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "ids").write_text("nobody\nnothing\n")

@@ -57,7 +57,7 @@ FILES = {
 }
 
 
-def test_a_list_of_a_glob_and_a_folder_on_s3_gives_the_same_dataset_as_local_files(
+def test_a_list_that_names_a_glob_and_a_folder_on_s3_gives_the_dataset_of_local_files(
     run: Run, tmp_path: Path
 ) -> None:
     for name, content in FILES.items():
@@ -92,7 +92,7 @@ def test_an_unreadable_or_empty_list_is_an_error(run: Run, tmp_path: Path) -> No
         assert message in done.stderr
 
 
-def test_a_replaced_object_is_noticed_and_overwrite_builds_again(run: Run) -> None:
+def test_if_an_object_was_replaced_a_build_is_an_error_unless_overwrite_is_given(run: Run) -> None:
     for name, content in FILES.items():
         put(f"s3://bucket/in/{name}", content)
     arguments = (

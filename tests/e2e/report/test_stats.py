@@ -289,7 +289,7 @@ def test_names_from_files_cannot_send_terminal_escapes(run: Run, tmp_path: Path)
     assert "a\\x1b[31m\\u202e[red].fasta" in done.stdout
 
 
-def test_without_polars_or_jinja2_the_error_names_the_extra_to_install(
+def test_without_polars_or_jinja2_the_error_gives_the_pip_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch, built: Path
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)

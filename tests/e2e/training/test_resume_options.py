@@ -117,7 +117,7 @@ def test_a_resume_is_refused_if_the_warm_up_of_the_run_is_too_long_for_the_new_s
     assert "or change the warm-up with --warmup-steps 0" in said
 
 
-def test_a_resume_without_the_option_steps_trains_until_the_last_step_of_the_run(
+def test_a_resume_that_omits_the_option_steps_ends_at_the_same_last_step(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 12)

@@ -83,7 +83,7 @@ def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
         resumed(parse(["esm2-8m", "--data", "d", "--tokens-per-step", "2097152"]), before)
 
 
-def test_a_resume_with_another_model_is_refused_with_the_preset_or_flags_of_the_run() -> None:
+def test_the_error_for_a_resume_with_another_model_gives_the_preset_or_flags_of_the_run() -> None:
     tiny = parse(["esm2-tiny", "--data", "d"])
     with pytest.raises(ValueError, match="a run of another model, esm2-tiny: choose another"):
         resumed(parse(["esm2-8m", "--data", "d"]), tiny)

@@ -14,7 +14,7 @@ from tests.helpers.processes.command_line import Run
 def test_preprocess_inspect_and_stats_show_the_release_and_the_licence(
     run: Run, built: Path, inputs: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("polars", reason="the extra report is not installed")
+    pytest.importorskip("polars", reason="thdpack's extra `report` (polars) is not installed")
     source = "source  UniRef50/2026_04, licence CC-BY-4.0"
     assert source in run("inspect", built).stdout
     words = ("preprocess", inputs / "plain.fasta", "--out", tmp_path / "out")
@@ -29,7 +29,7 @@ def test_preprocess_inspect_and_stats_show_the_release_and_the_licence(
     assert (report["source_release"], report["license"]) == ("UniRef50/2026_04", "CC-BY-4.0")
 
 
-def test_preprocess_suggests_the_spdx_identifier_if_a_licence_is_almost_one(
+def test_preprocess_suggests_the_spdx_identifier_that_a_licence_resembles(
     run: Run, inputs: Path, tmp_path: Path
 ) -> None:
     words = ("preprocess", inputs / "plain.fasta", "--out", tmp_path / "out", "--license")

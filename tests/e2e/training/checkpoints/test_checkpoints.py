@@ -18,8 +18,8 @@ from tests.helpers.processes.runs import cut, losses, start, train
 from trainer.checkpoints.file_hashes import HASHES, FileHash, read_hashes, write_hashes
 
 FLIPS = 8
-"""Number of bits in each file of a checkpoint that the test flips, one at a time. They are evenly
-spread over the file."""
+"""Number of bits that the test flips in each file of a checkpoint, one at a time. The bits are
+evenly spread over the file."""
 
 
 def flip(path: Path, bit: int) -> None:
@@ -228,7 +228,7 @@ def edited(**changes: object) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_wrong_fields_of_state_json_are_refused_by_name(
+def test_the_error_for_an_invalid_state_json_names_the_wrong_field(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,
