@@ -10,8 +10,9 @@ sequences. Its gap is the number of its free tokens. A sequence without a bucket
 3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for
    a waiting sequence that is longer by the gap.
 4. Begin the next window with the sequences that are still waiting.
-5. At the end of the stream, spread the last sequences, which fill 512 to 1,023 buckets, over the
-   smallest possible number of buckets. These buckets are then equally full and equally expensive.
+5. At the end of the stream, spread the last sequences over the smallest possible number of
+   buckets: 512 to 1,023 buckets, or fewer for a short stream. These buckets are then equally full
+   and equally expensive.
 
 No sequence waits long, and every bucket is a fair sample of lengths. Packing takes about 0.25 µs
 per sequence on one core. If a stream is sorted by length, shuffle it before packing.

@@ -9,7 +9,7 @@ class ThdpackError(Exception):
     """Base of all errors that a user can cause and repair.
 
     The command line prints the message as one line, and exits with 1. Credentials are removed from
-    the message, and from the URLs and messages of stores that it quotes.
+    the message, also from the URLs and errors of stores that it quotes.
     """
 
     def __str__(self) -> str:
@@ -17,7 +17,8 @@ class ThdpackError(Exception):
 
 
 class InputError(ThdpackError):
-    """An input cannot be read. The printed form is `source:line: message`, as for compiler errors.
+    """An input cannot be read or breaks a rule. The printed form is `source:line: message`, as for
+    compiler errors.
 
     source: file or URL, as the user named it
     line: number of the line in the file, from 1; None if it is unknown
@@ -56,7 +57,7 @@ class ManifestError(DatasetError):
 
 
 class BuildError(ThdpackError):
-    """A build cannot continue, because of a full disk, a killed worker, or another build."""
+    """A build cannot continue, for example because of a full disk or a killed worker."""
 
 
 class DamagedSpillError(BuildError):

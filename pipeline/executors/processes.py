@@ -46,7 +46,7 @@ def _start_fork_server() -> None:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Inside this context, new Python processes import our packages, whatever the current folder.
+    """Inside this context, new Python processes import our packages, whatever folder is current.
 
     Python 3.11 does not hand sys.path to the fork server, which imports modules from the current
     folder first. A folder or file `schemas` there would then replace our package `schemas`.

@@ -58,6 +58,9 @@ class NameIndex:
     def find(self, names: NDArray[np.void], residues: NDArray[np.int64]) -> NDArray[np.int64]:
         """For each name, find the first match whose alignment covers enough of the record.
 
+        In a list of ids, all matches count. In a table with coverages, all rows count, because rows
+        of too little coverage were left out when the table was read (see `ENOUGH`).
+
         Return the number of the match's id (an index into the ids of `entries`), int64[N]; -1 for
         no match.
 

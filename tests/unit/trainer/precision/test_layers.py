@@ -97,6 +97,7 @@ def test_a_bf16_run_has_no_low_precision_layer() -> None:
 def test_in_a_low_precision_run_layers_outside_precision_layers_stay_in_bf16(
     numbers: str, text: str, expected: list[bool]
 ) -> None:
-    """Such a layer opens an autocast, which costs host time. No layer of a bf16 run needs one."""
+    """A layer with `stays_bf16` opens an autocast, which costs host time. In a bf16 run, no layer
+    needs one."""
     model = build(SMALL, ComputeOptions(backend="torch", precision=numbers, precision_layers=text))
     assert [layer.stays_bf16 for layer in model.layers] == expected
