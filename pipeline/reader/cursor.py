@@ -60,7 +60,7 @@ class Ranks:
             those = "ranks" if self.context_parallel == 1 else "context-parallel groups"
             raise ValueError(
                 f"buckets_per_step is {self.buckets_per_step}, "
-                f"expected a multiple of the {self.groups} {those} that share a step"
+                f"expected a multiple of {self.groups}, the number of {those}"
             )
 
     @property

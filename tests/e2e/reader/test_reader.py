@@ -30,18 +30,18 @@ from tests.helpers.stores.stores import open_in
     [
         (
             {"world_size": 4, "buckets_per_step": 6},
-            "buckets_per_step is 6, expected a multiple of the 4 ranks",
+            "buckets_per_step is 6, expected a multiple of 4, the number of ranks",
         ),
         (
             {"world_size": 4, "context_parallel": 2, "buckets_per_step": 3},
-            "expected a multiple of the 2 context-parallel groups",
+            "expected a multiple of 2, the number of context-parallel groups",
         ),
         (
             {"world_size": 4, "context_parallel": 3},
             "world_size is 4, expected a multiple of context_parallel, 3",
         ),
-        ({"rank": 2, "world_size": 2}, "rank is 2 of 2"),
-        ({"world_size": 0}, "rank is 0 of 0"),
+        ({"rank": 2, "world_size": 2}, "rank is 2 and world_size is 2"),
+        ({"world_size": 0}, "rank is 0 and world_size is 0"),
         ({"prefetch": -1}, "prefetch is -1"),
         ({"seed": -1}, "seed is -1"),
     ],
