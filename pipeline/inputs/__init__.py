@@ -1,8 +1,8 @@
 """Inputs: find files, detect their format and compression, and read their records as token ids.
 
-Formats are FASTA, Parquet, Arrow, and the Swiss-Prot, GenBank and EMBL formats that Biopython
-reads. Inputs are on disk or at any fsspec URL. `find.py` finds inputs, `formats/registry.py` lists
-the formats, and `residues.py` has the rules for letters.
+Formats are FASTA, Parquet, Arrow, CSV, TSV, and the Swiss-Prot, GenBank and EMBL formats that
+Biopython reads. Inputs are on disk or at any fsspec URL. `find.py` finds inputs,
+`formats/registry.py` lists the formats, and `residues.py` has the rules for letters.
 """
 
 from typing import TYPE_CHECKING

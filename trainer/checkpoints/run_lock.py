@@ -6,9 +6,9 @@ modification time every 10 seconds. A new run that finds a lock checks whether t
 | holder | the holder is alive if |
 |---|---|
 | on this machine | its process is alive |
-| on another machine | its heartbeat continues |
+| on another machine, or the folder is a copy | its heartbeat continues |
 
-On another machine, a heartbeat older than STALE_SECONDS (by the storage's own clock) means that the
+In the second case, a heartbeat older than STALE_SECONDS (by the storage's own clock) means that the
 holder is dead. If the last heartbeat is younger, the new run waits up to STALE_SECONDS for the next
 heartbeat. A requeued job does not wait if the dead process was on the same machine.
 
@@ -64,7 +64,7 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     machine: identifier of the booted system and of the PID namespace; "" if unknown.
     started: start time of the process, in clock ticks since the machine booted.
     folder: path of the locked folder. A copy of the folder contains the lock file too, but has
-        another path. Therefore the copy does not count as locked.
+        another path. Therefore the copy counts as locked only if its heartbeat continues.
     token: random string that makes each lock unique.
     """
 
@@ -204,8 +204,8 @@ def take(out: Path) -> bytes:
 
 
 def _lives(path: Path, content: bytes) -> bool:
-    """Return whether the holder that a lock file names is alive. If the holder is on another
-    machine, this may take STALE_SECONDS.
+    """Return whether the holder that a lock file names is alive. If only the heartbeat can show
+    this, the call may take STALE_SECONDS.
     """
     holder = _parsed(content)
     seen = holder.lives(path.parent) if holder else None

@@ -5,9 +5,10 @@ If a user starts two builds with the same `--out`, at most one of them commits:
 - On a local disk, a lock makes the second build fail at its start. An atomic rename replaces the
   manifest.
 - An object store has no locks. The name of a build's work folder contains a hash of the plan, and
-  the names of shards contain a hash of the inputs. Therefore two different builds write different
-  files. A conditional write replaces the manifest. This write fails if the manifest has changed
-  since the build started. Two builds of the same plan write the same bytes under the same names.
+  the names of shards contain a hash of inputs, options and version. Therefore two different builds
+  write different files. A conditional write replaces the manifest. This write fails if the manifest
+  has changed since the build started. Two builds of the same plan write the same bytes under the
+  same names.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def open_destination(url: str) -> LocalDestination | ObjectDestination:
 
     Raises:
         InputError: no file system is installed for the protocol of the URL.
-        DatasetError: the name is empty, or it is the name of a file.
+        DatasetError: the name is empty, a web address, or the name of a file.
     """
     if not url:
         raise DatasetError("the name of the dataset's folder is empty: is a shell variable unset?")

@@ -1,8 +1,8 @@
 """Mark the records of a partition that `--exclude` leaves out.
 
 A duplicate of an excluded record is excluded too, with the same match. Otherwise a copy of a listed
-record would stay in the dataset under another id. Duplicates are the records that --dedup treats as
-equal. With `--dedup none`, they are the records with the same tokens.
+record would stay in the dataset under another id. Duplicates are the records that `--dedup` treats
+as equal. With `--dedup none`, they are the records with the same tokens.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RecordExclusion:
         return self._cropped
 
     def look(self, rows: RecordRows, hashes: NDArray[np.void], tokens: Tokens | None) -> None:
-        """Note the sequences of the excluded records of a run, whose duplicates are excluded too.
+        """Note the sequences of a run's excluded records: their duplicates are excluded, too.
 
         Args:
             hashes: HASH[N], equal for duplicates.

@@ -30,8 +30,8 @@ from schemas.errors import DamagedSpillError
 from schemas.records import Status
 
 WHOLE_BYTES: Final = 64 << 20
-"""Maximum bytes of a partition that is read as one run: about 1.5 times the planned size
-of a partition."""
+"""Maximum bytes of spills of a partition that is read as one run. Partitions of the planned size
+(`build_plan.PARTITION_BYTES`) are normally smaller."""
 RUN_BYTES: Final = 16 << 20
 """Approximate bytes of spills in one run of a larger partition."""
 _STATUSES: Final = len(Status)

@@ -1,6 +1,7 @@
-"""Work file of a table of clusters: key of each member, ascending, and key of its cluster.
+"""Work file of a table of clusters: the keys of all members, ascending, and their clusters' keys.
 
-The key of a member or cluster is the xxh3_64 of its id. The id of a cluster is its representative.
+The key of a member is the xxh3_64 of its id. The key of a cluster is its representative's key. If
+clusters were joined, the smallest of their keys is the key of the joined cluster.
 A process that looks up members maps the file into memory. A file in an object store is first copied
 to a temporary file on the local disk.
 """
@@ -32,7 +33,7 @@ _SCHEMA: Final = pa.schema(
 )
 _EXAMPLES: Final = b"examples"
 _BATCH_ROWS: Final = 1 << 16
-"""Minimum number of rows in a record batch, except the last one."""
+"""Minimum number of rows in each record batch except the last."""
 _STEP_BYTES: Final = 64 << 20
 
 
@@ -91,7 +92,7 @@ class ClusterTable:
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the key of each member's cluster, uint64[N]; 0 for a key that is no member."""
         found = np.zeros(keys.size, dtype=np.uint64)
-        order = np.argsort(keys)  # then the keys to look up in one batch are adjacent
+        order = np.argsort(keys)  # so that the keys to look up in one batch are adjacent
         wanted = keys[order]
         edges = [*np.searchsorted(wanted, self.firsts).tolist(), keys.size]
         for (members, clusters), first, last in zip(

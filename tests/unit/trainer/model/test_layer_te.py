@@ -1,4 +1,4 @@
-"""Backend te on a CPU: names of parameters, and the choice of attention.
+"""Backend `te` on a CPU: names of parameters, and the choice of the attention kernel.
 
 Stand-ins replace Transformer Engine and Triton.
 """
@@ -28,7 +28,7 @@ SMALL = ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=128)
 
 
 class Linear(nn.Module):
-    """Stand-in for te.Linear, with a weight, a bias, and a pickled extra state."""
+    """Stand-in for te.Linear, with a weight, a bias, and an empty extra state."""
 
     def __init__(
         self, in_features: int, out_features: int, *, device: str, return_bias: bool = False
@@ -131,7 +131,7 @@ def test_a_saved_model_loads_with_the_other_backend(
         assert torch.equal(found[name], tensor), name
 
 
-def test_rows_that_our_attention_kernel_does_not_support_use_that_of_transformer_engine(
+def test_our_attention_kernel_is_chosen_only_for_rows_that_it_supports(
     layer_te: ModuleType,
 ) -> None:
     sequences = SequenceLayout(torch.tensor([0, 1024], dtype=torch.int32), 1024)
