@@ -1,4 +1,4 @@
-"""Runs on two GPUs: whole models on each GPU, sharded optimizer state and FSDP2 give the same
+"""Runs on two GPUs: a whole model on each GPU, sharded optimizer state and FSDP2 give the same
 losses, with and without CUDA graphs.
 """
 
@@ -30,7 +30,7 @@ change a loss by 1e-2.
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_all_values_of_shard_give_the_same_losses_with_and_without_cuda_graphs(
+def test_all_values_of_the_option_shard_give_the_same_losses_with_and_without_cuda_graphs(
     dataset: Path, tmp_path: Path, numbers: str
 ) -> None:
     runs = {

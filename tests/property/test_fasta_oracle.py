@@ -33,7 +33,7 @@ def spelled(pieces: Sequence[str], *, least: int, most: int) -> st.SearchStrateg
     return drawn.map(lambda text: text.translate(table).encode())
 
 
-# a strategy with minimum size 0 draws five pieces on average
+# with `least` 0, a strategy draws only five pieces on average, so two strategies have larger values
 TEXTS = st.one_of(
     spelled(LINES + LETTERS + ODD, least=0, most=40),
     spelled(LINES + LETTERS + ODD, least=15, most=40),

@@ -181,7 +181,7 @@ def test_row_groups_hold_a_bounded_number_of_bytes_of_metadata(
     assert [(row["id"], row["note"] or "") for row in rows] == list(notes.items())
 
 
-def test_a_killed_and_resumed_build_and_a_task_list_have_the_same_bytes(
+def test_a_resumed_build_and_a_build_from_a_task_list_write_the_same_bytes(
     run: Run, corpus: Path, table: list[Row], tmp_path: Path
 ) -> None:
     path = write_table(tmp_path / "table.tsv", table)

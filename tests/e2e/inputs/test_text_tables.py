@@ -1,4 +1,4 @@
-"""CSV and TSV are read. The error for other text names its kind and an option that reads it."""
+"""CSV and TSV are read. The error for other text names its kind, and the option that reads it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.processes.command_line import REPO, Run
 COLUMNS = ("--sequence-column", "Sequence", "--id-column", "Entry")
 
 
-def test_csv_and_tsv_are_read_compressed_or_not_and_from_standard_input(
+def test_csv_and_tsv_are_read_from_files_compressed_files_and_standard_input(
     run: Run, tmp_path: Path
 ) -> None:
     csv = b'Entry,Note,Sequence\r\nP1,"a, ""b""\r\nc",MKTAY\r\n\r\nP2,,MKV*\r\nP3,x,\r\n'

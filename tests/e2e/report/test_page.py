@@ -117,7 +117,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, bool], Watched]]:
-    """Return a function that loads a page, with or without scripts, once for all tests."""
+    """Return a function that loads a page, with or without scripts. Tests share loaded pages."""
     contexts: list[BrowserContext] = []
 
     @cache

@@ -1,4 +1,4 @@
-"""Only a finite loss can be the best. A run fails if its last validation loss is not finite."""
+"""The best validation loss of a run is finite. If the last one is not finite, the run fails."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that builds a dataset once for each choice of options.
 
     The file clusters.tsv has two clusters. One has three ids. The other has only twin0, whose first
-    piece equals that of twin1. The file test.fasta has a record of the corpus, and ids.txt names
-    another record.
+    piece equals twin1's first piece. The file test.fasta has a record of the corpus, and ids.txt
+    names another record.
     """
     folder = tmp_path_factory.mktemp("deep")
     (folder / "x.fasta").write_bytes(corpus())

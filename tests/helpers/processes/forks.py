@@ -187,7 +187,7 @@ def _questions(connection: socket.socket) -> Iterator[tuple[dict[str, Any], list
 
 
 def _serve(connection: socket.socket) -> None:
-    """Answer requests of the client, until the client has ended. A request is to fork a child, to
+    """Answer requests of the client, until the client has ended. A request asks to fork a child, to
     return an exit status, or to wait until a child stops.
     """
     for question, descriptors in _questions(connection):

@@ -98,7 +98,7 @@ def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
 def expected(
     records: list[Record], inputs: list[Path], options: dict[str, Any], *, over: str
 ) -> dict[str, Any]:
-    """Return the numbers of a report, without those of splits and of packing.
+    """Return the numbers of a report, except the numbers about splits and packing.
 
     Args:
         over: what the composition counts: "buckets" for the report of a dataset, "input" for the
@@ -289,8 +289,8 @@ def _spread(costs: list[int]) -> tuple[float, float]:
 
 
 def waste(records: list[Record], options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the numbers of the simulated packings bshd, sorted and next-fit, by name. Instead of a
-    histogram, `cost_counts` is the list of all values.
+    """Return the numbers of the simulated packings `bshd`, `sorted` and `next-fit`, by name.
+    Instead of a histogram, `cost_counts` is the list of all values.
     """
     stream = np.array(
         sorted(

@@ -1,6 +1,5 @@
-"""Damaged or hostile markers are ignored, and such task lists are refused or computed again.
-
-They never make a build open a file of an attacker's choice.
+"""Damaged or hostile markers are ignored. Damaged or hostile task lists are refused or computed
+again. Neither makes a build open a file of an attacker's choice.
 
 A marker is a file that records the result of a finished task.
 """
@@ -47,7 +46,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Run all tasks of a build, but commit nothing. Write `precious`, a file outside its folder."""
+    """Run all tasks of a build, but commit nothing. Write `precious` outside the build's folder."""
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(200)))
     out = tmp_path / "deep" / "out"

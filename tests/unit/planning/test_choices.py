@@ -53,7 +53,7 @@ def size(each: Setting) -> float:
         ("esm2-15b", H100, "full"),
     ],
 )
-def test_shard_auto_divides_the_model_only_as_far_as_memory_requires(
+def test_the_option_shard_auto_divides_the_model_only_as_far_as_memory_requires(
     model: str, gpu: float, expected: Shard
 ) -> None:
     asked = setting(model, ranks=4, micro_batches=32)
