@@ -68,7 +68,7 @@ class StatsOptions:
 class CardOptions:
     """Describe a dataset for publication, in two files.
 
-    croissant.json has Croissant 1.0 metadata, and README.md is a dataset card of the Hugging Face
+    croissant.json has Croissant 1.0 metadata, and README.md is a dataset card for the Hugging Face
     Hub. Both are computed from the manifest: options, inputs, counts, release and licence.
 
     Example: thdpack card data/uniref50
@@ -79,4 +79,4 @@ class CardOptions:
     out: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045 (see options.py)
     """Write the files into this folder, a path or URL. Default: the dataset's folder."""
     overwrite: bool = False
-    """Also replace files that thdpack did not write, or that were edited since."""
+    """Also replace files that thdpack did not write, or that somebody has edited."""

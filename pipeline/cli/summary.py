@@ -22,7 +22,7 @@ from schemas.text.redact import without_credentials
 from schemas.vocabulary import GAPS
 
 _FEWEST_ASIDE: Final = 20
-"""If a split is empty, a hint suggests a share of the records that yields about this many."""
+"""If a split is empty, a hint suggests a larger share, which yields about this many records."""
 KNOWN: Final = "already built from these inputs and options"
 
 

@@ -41,7 +41,8 @@ class DataOptions:
     tokens_per_step: int = 2_097_152
     """Number of tokens in the global batch, over all ranks. The number is rounded so that each rank
     gets the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The
-    default is smaller on a CPU, and if a step would be more than a tenth of an epoch."""
+    default is smaller on a CPU. It is also smaller if a step would be more than a tenth of an
+    epoch."""
     tokens_given: tyro.conf.Suppress[bool] = True
     """True if the user chose --tokens-per-step. If False, a new run may use a smaller batch, and a
     resumed run keeps its own batch."""
@@ -50,8 +51,9 @@ class DataOptions:
     keeps its batch, on any number of ranks."""
     buckets_per_micro_batch: AutoInt = AUTO
     """Number of buckets in a micro-batch. A micro-batch is one THD row (sequences packed one after
-    the other). The gradients of a step's micro-batches are summed. auto: 1 on a CPU; on a GPU, a
-    number that fits into memory, divides the rank's buckets and makes the step faster."""
+    the other). The gradients of a step's micro-batches are summed. auto means 1 on a CPU. On a GPU,
+    it means a number that fits into memory, divides the rank's buckets and makes the step
+    faster."""
     seed: int = 0
     """Seed of the initial weights, the order of the data and the masks."""
     mask_probability: float = 0.15
@@ -111,8 +113,8 @@ class OptimizerOptions:
     """Learning rate after the warm-up. linear, cosine: linear or cosine decay. wsd (warmup, stable,
     decay): first the peak, then linear decay in the last --decay-fraction of the run."""
     warmup_steps: AutoInt = AUTO
-    """Number of steps in which the learning rate rises linearly from 0 to its peak. auto: in a new
-    run, 2,000, but at most a tenth of --steps; a resumed run keeps its warm-up."""
+    """Number of steps in which the learning rate rises linearly from 0 to its peak. auto means
+    2,000 steps in a new run, but at most a tenth of --steps. A resumed run keeps its warm-up."""
     final_fraction: float = 0.1
     """Final learning rate, as a share of the peak."""
     decay_until: float = 0.9
@@ -189,7 +191,7 @@ class OutputOptions:
     """Folder of the run. If it holds a checkpoint, the same command resumes the run."""
     init_from: str = ""
     """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from. The
-    preset, or the flags of the shape, must have the shape of that model."""
+    preset, or the flags that set the shape, must give the shape of that model."""
     resume: Literal["auto", "never"] = "auto"
     """auto: resume from the last checkpoint in --out, if there is one. never: end with an error if
     --out has a checkpoint."""
@@ -221,7 +223,7 @@ class OutputOptions:
     to OUT/trace.json."""
     tensor_statistics: int = 0
     """Number of steps between statistics of activations, gradients and weights inside the layers.
-    The run writes them to OUT/statistics. 0: no statistics. For backend te only. To choose the
+    The run writes them to OUT/statistics. 0: no statistics. Only for --backend te. To choose the
     statistics, edit OUT/statistics/config.yaml, which the first start creates."""
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ RECORD_COLUMNS: Final = {
     "taxid": "NCBI taxonomy id of the organism.",
     "organism": "Name of the organism.",
     "gene": "Name of the gene.",
-    "pe": "UniProt's evidence that the protein exists, from 1 (protein level) to 5 (uncertain).",
+    "pe": "UniProt's level of evidence that the protein exists: 1 (best) to 5 (uncertain).",
     "fragment": "Whether the header says that the sequence is a fragment.",
     "cluster_size": "Number of members of the UniRef cluster.",
     "database": "Database that the header names.",

@@ -30,13 +30,13 @@ def escaped(text: str) -> str:
 def code(text: str) -> str:
     """Return Markdown that displays `text` in a fixed-pitch font.
 
-    Unlike backticks, `<code>` nests in tables and may hold any character.
+    The content of `<code>` may hold any character, even in a table; text in backticks may not.
     """
     return f"<code>{escaped(text)}</code>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table. The cells are Markdown already."""
+    """Return a Markdown table. The texts of the cells must be Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 

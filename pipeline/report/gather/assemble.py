@@ -112,7 +112,7 @@ def assemble(
     prediction: Prediction | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Report:
-    """Return a report. Fields that only the report of a dataset has keep their defaults.
+    """Return a report. The caller then sets the fields that only the report of a dataset has.
 
     Args:
         sequences: lengths of the sequences in tokens, <cls> and <eos> included.

@@ -15,13 +15,13 @@ def longer_records(report: Report) -> str:
     share = percent(found.cropped / kept) if kept else "none"
     many = f"{plural(found.cropped, 'kept record')} ({share})"
     if report.settings.long == "split":
-        return f"Records longer than {found.crop:,} are cut into pieces: {many}."
+        return f"Records longer than {found.crop:,} residues are cut into pieces: {many}."
     if report.settings.long == "drop":
         out = plural(report.by_status[Status.TOO_LONG], "record")
-        return f"Records longer than {found.crop:,} are left out: {out}."
+        return f"Records longer than {found.crop:,} residues are left out: {out}."
     cropped = about(found.residues_cropped)
     return (
-        f"Records longer than {found.crop:,} are cropped: {many}. "
+        f"Records longer than {found.crop:,} residues are cropped: {many}. "
         f"Cropping removes {cropped} residues."
     )
 
