@@ -5,9 +5,10 @@
 
 The test set consists of evenly spaced records of the FASTA file. A third of them are unchanged, a
 third lack ten residues at each end, and a third have ten more residues at each end. The benchmark
-times a build without --exclude, a build that excludes the test set, and a build that excludes a
-list of the same records' ids. With --mmseqs, it also times a build that searches the test set with
-MMseqs2. CPU time is the time of all processes of a build except MMseqs2.
+times a build without --exclude, a build that excludes the sequences of the test set, and a build
+that excludes the same records by a list of their ids. With --mmseqs, it also times a build that
+searches the test set with MMseqs2. CPU time is the sum over all processes of a build except
+MMseqs2.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def build(source: Path, excluded: str | None) -> tuple[float, float]:
 
 
 def cpu_seconds(session: int) -> dict[int, float]:
-    """Return the CPU seconds of each process of a session so far. MMseqs2 has its own session."""
+    """Return the CPU seconds that each process of a session has used so far, by process id.
+
+    MMseqs2 has its own session, so its time is not included.
+    """
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

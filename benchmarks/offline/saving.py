@@ -1,4 +1,4 @@
-"""Measure by how much writing a checkpoint delays training.
+"""Measure by how many seconds a checkpoint delays training.
 
     torchrun --nproc-per-node 4 -m benchmarks.offline.saving DATASET --preset esm2-650m
 

@@ -163,7 +163,7 @@ def online(dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows
     from Bio.SeqIO.FastaIO import SimpleFastaParser
     from transformers import EsmTokenizer
 
-    assert fasta is not None, "online needs --fasta"
+    assert fasta is not None, "the peer `online` needs --fasta"
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(ESM2.tokens))
     tokenizer = EsmTokenizer(str(folder / "vocab.txt"))

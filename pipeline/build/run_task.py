@@ -97,4 +97,4 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
             return pack_rests(task, on_bytes)
         case VerifyTask():
             return check_files(task, on_bytes)
-    raise AssertionError(f"no function does {task!r}")
+    raise AssertionError(f"no function runs {task!r}")

@@ -38,7 +38,8 @@ hash one input. The content hash in the manifest depends on this size."""
 
 _UNTAGGED: Final = "-unmarked-"
 """Part of the fingerprint of a web input whose server sends neither an ETag nor a time. A random
-number follows this part, because no build may reuse the results of another build."""
+number follows this part, so that no build reuses another build's results: the input may have
+changed in between."""
 
 
 def find_sources(
@@ -56,7 +57,7 @@ def find_sources(
         format: format of all inputs. `auto` detects each file's format.
         spool: file to which standard input was written, if it is one of the inputs.
         allowed: whether FASTA of nucleotides, and of alignments, is accepted.
-        ignore: patterns of files in folders and globs that are left out.
+        ignore: patterns. Files of folders and globs are left out if a pattern matches them.
     Returns:
         Sources, and the skipped files of input folders and globs.
     Raises:

@@ -131,8 +131,8 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     if mmseqs := [value for value in named if value.startswith(MMSEQS)]:
         raise BuildError(
             f"a task list cannot contain {mmseqs[0]}, because MMseqs2 needs the records of all map "
-            "tasks at once: build with `thdpack preprocess`, or run MMseqs2 yourself and name its "
-            "result table"
+            "tasks at once: build with `thdpack preprocess`, or run MMseqs2 yourself and name the "
+            "table that it writes"
         )
     if "-" in options.inputs:
         raise BuildError("only one process can read standard input: write it to a file first")

@@ -12,7 +12,9 @@ cdef enum:
     LENGTH = 12
     BITS = 60
     GRAM = 8  # tokens that one 64-bit load reads
-    STRIDE = 5  # LENGTH - GRAM + 1: a window contains one GRAM whose position is a multiple of this
+    # LENGTH - GRAM + 1: number of grams (GRAM consecutive tokens) in a window of LENGTH tokens.
+    # Exactly one of them begins at a multiple of STRIDE, counted from the record's start.
+    STRIDE = 5
 
 cdef uint64_t MIX = 0x9E3779B97F4A7C15ULL
 

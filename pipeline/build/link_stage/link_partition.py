@@ -5,9 +5,10 @@ must all records of a cluster. Therefore two clusters are joined if a record of 
 first piece as a record of the other. Records with the same first piece are in one partition.
 
 1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
-   MMseqs2 made the table in this build, look up the hash of the record's sequence.
+   MMseqs2 made the table in this build, look up the hash of the record's sequence instead.
 2. For each first piece, collect the clusters of all kept records with this first piece. (Duplicates
-   are still among the kept records.) Pair the cluster with the smallest key with every other one.
+   are still among the kept records.) Each other cluster is paired with the one that has the
+   smallest key: the two must be joined.
 3. If a kept record is not in the table, but another record with the same first piece is, give it
    the other record's cluster.
 
@@ -44,7 +45,7 @@ _EXAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _LookedUp:
-    """Records of a run, which is a number of consecutive records of the partition.
+    """Records of a run (a group of consecutive records of the partition).
 
     clusters: uint64[N], key of the cluster of each record, 0 for none
     kept:     int64[M], indices of the kept records

@@ -51,7 +51,7 @@ class ShardResult:
 
 
 def compare_shard(task: ShardTask, on_bytes: OnBytes, *, durable: bool) -> ShardResult:
-    """Check a shard, and compare it with the rows. `Work` explains the arguments."""
+    """Check a shard, and compare it with the rows. `executor.Work` explains the arguments."""
     comparison = _Comparison(task) if task.compare else None
     problems = check_shard(
         task.job.dataset,
@@ -118,8 +118,9 @@ class _Comparison:
         add(NOT_SEEN, seen[1:][seen[1:] == seen[:-1]])
 
     def _check_splits(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
-        """Check that each record is in the split that its cluster decides. For a record without a
-        cluster, the hash of its first piece decides (the part of a record that cropping keeps)."""
+        """Check that each record is in the split that its cluster determines. For a record without
+        a cluster, the hash of its first piece (the part that cropping keeps) determines the split.
+        """
         first = np.flatnonzero(sequences.start == 0)
         hashes, ordinal = sequences.hash[first], sequences.ordinal[first]
         cluster = rows["cluster"][first]

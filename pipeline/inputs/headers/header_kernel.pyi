@@ -29,8 +29,7 @@ def pack(
         description_edges: int64[N + 1], edges of the descriptions.
         order: int64[M], indices of the headers to pack.
         keep_description: whether to pack the whole description, too.
-        packed: uint8[…], output. It needs MOST_BYTES for each header, the bytes of the
-            descriptions, and once more the bytes of the descriptions if they are kept, and
-            SPARE_BYTES at the end.
+        packed: uint8[…], output. Its size is at least the sum of MOST_BYTES for each header, the
+            bytes of the descriptions (twice with `keep_description`), and SPARE_BYTES.
         packed_edges: int64[M + 1], output, edges of the packed headers.
     """

@@ -67,7 +67,8 @@ class Layout:
 def result_names(source: Source, identity: float, coverage: float) -> tuple[NameEntries, int]:
     """Return the names in the rows of sufficient identity and coverage, and the number of all rows.
 
-    If the table has no coverages, the entries have the number of aligned residues instead.
+    If the table has no columns of coverage, only the identity is compared here, and the entries
+    have the number of aligned residues, from which the coverage is computed later.
 
     Args:
         identity, coverage: minimum values, from 0 to 1.
@@ -125,7 +126,7 @@ def _sufficient(
 def _name_entries(
     query: pa.Array, target: pa.Array, q_aligned: NDArray[np.int64], t_aligned: NDArray[np.int64]
 ) -> NameEntries:
-    """Return entries for each query and each target. The match of one is the other."""
+    """Return an entry for each id: the matches of a query are its targets, and the reverse."""
     both = pa.concat_arrays([query, target]).dictionary_encode()
     texts = both.dictionary.to_pylist()
     order = sorted(range(len(texts)), key=lambda i: texts[i])
@@ -170,8 +171,8 @@ def _layout(source: Source) -> Layout:
         if len(names) != len(_M8):
             raise InputError(
                 f"a table of {len(names)} columns without a header line, expected the "
-                f"{len(_M8)} columns of format m8, or a header line with query, target, fident "
-                "and qcov, tcov",
+                f"{len(_M8)} columns of format m8, or a header line with query, target, fident, "
+                "qcov and tcov",
                 source=source.url,
                 line=number + 1,
             )
@@ -181,7 +182,8 @@ def _layout(source: Source) -> Layout:
     if missing:
         raise InputError(
             f"no column {missing[0]!r} in the header line, or more than one; expected query, "
-            "target, fident or pident, and qcov, tcov or qstart, qend, tstart, tend",
+            "target, fident (or pident), and either qcov, tcov or both, or all of qstart, qend, "
+            "tstart and tend",
             source=source.url,
             line=number + 1,
         )
@@ -227,7 +229,7 @@ def result_batches(source: Source, layout: Layout) -> Iterator[pa.RecordBatch]:
 
 
 def _refused_row(source: Source, layout: Layout) -> InputError | None:
-    """Read a table again, and return an error that names the first row that breaks a rule."""
+    """Read a table again; return an error that names the first wrong row, None if none is wrong."""
     with plain_text(source) as stream:
         for number, line in enumerate(iter(stream.readline, b""), start=1):
             values = line.rstrip(b"\r\n").split(b"\t")

@@ -1,6 +1,6 @@
 """Types of the columns of --metadata, and conversion of values to these types.
 
-A text that is empty is null. In columns of numbers and booleans, the texts MISSING are null, too.
+An empty text is null. In columns of numbers and booleans, the texts in MISSING are null, too.
 NaN is null, because comparisons with NaN are surprising: polars counts it as the largest number.
 """
 
@@ -61,7 +61,7 @@ def _fits(values: pa.Array, kind: ColumnType) -> bool:
         numbers = pc.cast(values, pa.int64())
     except pa.ArrowInvalid:
         return False
-    # a program writes the numbers `007`, `+7` and `0x7` as `7`, so these are texts
+    # `007`, `+7` and `0x7` count as texts, because as numbers they would all become `7`
     return bool(pc.all(pc.equal(pc.cast(numbers, pa.string()), values)).as_py())
 
 
@@ -104,7 +104,7 @@ def table_array(values: pa.Array, kind: ColumnType) -> pa.Array:
     """Return the values of a column of a Parquet or Arrow file in its final type.
 
     Raises:
-        pa.ArrowInvalid: a whole number does not fit into 64 bits with a sign.
+        pa.ArrowInvalid: a whole number does not fit into a signed 64-bit integer.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
