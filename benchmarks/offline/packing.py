@@ -34,7 +34,7 @@ class Options:
     seed: int = 0
     """Seed of the shuffle."""
     plot: Path | None = None
-    """File for a histogram of the buckets' Σ length²."""
+    """File for a histogram of the buckets' Σ length², for the middle one of the capacities."""
 
 
 def token_lengths(fasta: Path, seed: int) -> np.ndarray:
@@ -76,10 +76,12 @@ def main(options: Options) -> None:
                 buckets, weights=lengths.astype(float) ** 2
             )
     if options.plot is not None:
-        draw(costs[options.capacities[len(options.capacities) // 2]], options.plot)
+        capacity = options.capacities[len(options.capacities) // 2]
+        title = f"Buckets of {capacity:,} tokens, lengths of {options.fasta.name}"
+        draw(costs[capacity], title, options.plot)
 
 
-def draw(costs: dict[str, np.ndarray], path: Path) -> None:
+def draw(costs: dict[str, np.ndarray], title: str, path: Path) -> None:
     """For each packer, draw a histogram of the buckets' Σ length² divided by their mean."""
     import matplotlib as mpl
 
@@ -101,7 +103,7 @@ def draw(costs: dict[str, np.ndarray], path: Path) -> None:
         xlabel="attention cost of a bucket (Σ length²) / mean",
         ylabel="density (log)",
         yscale="log",
-        title="Buckets of 16,384 tokens, Swiss-Prot lengths",
+        title=title,
     )
     axes.legend()
     figure.savefig(path, dpi=120)
