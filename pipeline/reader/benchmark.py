@@ -23,7 +23,7 @@ class ReaderSpeed:
     latency: percentiles 50, 99, 99.9 and 100 of the latency of a bucket, in seconds. The latency is
         the time from the request for a bucket until the bucket's tokens are copied into a buffer
     bytes_verified: number of bytes of the shards that were mapped and verified
-    bytes_fetched: number of bytes fetched from the store
+    bytes_fetched: number of bytes fetched from the store, including those for the first bucket
     """
 
     first_bucket: float
@@ -51,8 +51,9 @@ class ReaderSpeed:
             ("verified", f"{self.bytes_verified / 1e6:,.1f} MB of shards, mapped and hashed"),
             (
                 "fetched",
-                f"{self.bytes_fetched / 1e6:,.1f} MB from the store "
-                f"({self.bytes_fetched / self.seconds / 1e6:,.1f} MB/s)",
+                f"{self.bytes_fetched / 1e6:,.1f} MB from the store ("
+                f"{self.bytes_fetched / (self.first_bucket + self.seconds) / 1e6:,.1f} MB/s since "
+                "the opening of the dataset)",
             ),
         ]
 
