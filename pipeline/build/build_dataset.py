@@ -1,8 +1,8 @@
 """Build a dataset, from the inputs to the manifest, in three stages: map, reduce, commit.
 
-Files that options name (--exclude, --clusters, --metadata) are read before the first stage. Two
-stages between map and reduce are optional: `search_stage/` runs MMseqs2 if an option begins with
-`mmseqs:`, and `link_stage/` finds the cluster of each record with --clusters.
+Files of --exclude, --clusters and --metadata are read before the first stage. Two stages between
+map and reduce are optional. `search_stage/` runs MMseqs2 if the value of one of these options
+begins with `mmseqs:`. With --clusters, `link_stage/` finds the cluster of each record.
 
 1. Map: read ranges of the inputs, tokenize the records, and sort the records into partitions
    (`map_stage/`). A partition is a subset of the records, chosen by hash.
@@ -87,8 +87,8 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
 
     Raises:
         InputError: an input cannot be read or breaks a rule.
-        DatasetError: another dataset exists, and --overwrite was not given.
-        BuildError: the disk is full, a worker was killed, or another build is running.
+        DatasetError: another dataset exists, and --overwrite was not given; or no record was kept.
+        BuildError: for example, the disk is full, a worker was killed, or another build is running.
     """
     kind = EXECUTORS[options.executor]
     out = os.path.abspath(options.out) if kind.remote and not is_url(options.out) else options.out
@@ -218,7 +218,7 @@ class Build:
         return [results[index] for index in range(len(tasks))]
 
     def _prepare(self) -> tuple[PreparedFile, ...]:
-        """Convert the files that options name into work files."""
+        """Write a work file for each file of --exclude, --clusters and --metadata."""
         tasks = prepare_tasks(self._plan, self._work)
         if not tasks:
             return ()
@@ -226,7 +226,7 @@ class Build:
         return tuple(self._phase(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
 
     def _search(self, job: Job, residues: int) -> Job:
-        """Search or cluster the kept records with MMseqs2; return the job with the results."""
+        """Search or cluster the records that the map stage kept. Return a job with the results."""
         prepared = list(job.prepared)
         # one task at a time, because MMseqs2 uses all cores
         for task in search_tasks(job, self._plan, workers_of(self._options)):

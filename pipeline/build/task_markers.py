@@ -53,6 +53,7 @@ class Outcome(Generic[Result]):
 class _Marker(msgspec.Struct, forbid_unknown_fields=True):
     """Content of a marker.
 
+    identity: digest of everything that the task depended on
     version_tags: `Folder.version_tag` of each file that the task wrote
     """
 

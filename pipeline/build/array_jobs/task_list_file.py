@@ -17,7 +17,7 @@ class NotedList(msgspec.Struct, forbid_unknown_fields=True):
     """Content of the file.
 
     code: digest of the source code of thdpack
-    digest: name of the plan
+    digest: name of the plan, which is made of two digests (see `plan_digest`)
     version_at_start: version of the manifest when the tasks were planned; see `Destination`
     """
 
@@ -61,8 +61,8 @@ def read_list(content: bytes, where: str) -> NotedList:
 
 
 def _consistent(planned: Plan) -> bool:
-    """Return whether there are partitions, every format is known, and every range lies in a source
-    of the plan."""
+    """Return whether a plan has at least one partition, knows the format of every source, and has
+    only ranges that lie in one of its sources."""
     ranges = (*planned.ranges, *planned.hashed)
     return (
         planned.partitions > 0

@@ -4,7 +4,7 @@ A frame is a record batch with its hash (see `spill.frames`). Parts of a link fi
 
 1. Frames with pairs of clusters that must be in the same split.
 2. Frames with the cluster of each record, in the order in which `SpilledRecords` reads the records.
-3. One extent: the position of the frames of part 2.
+3. One extent (position and size): where part 2 is in the file.
 
 A cluster is stored as its key, the xxh3_64 of its representative's id.
 """
@@ -83,7 +83,7 @@ class RecordClusters:
         """Open a link file.
 
         Args:
-            joined: clusters that were joined.
+            joined: which clusters were joined, and the key of each joined cluster.
         Raises:
             DamagedSpillError: the file is damaged.
         """
@@ -100,7 +100,7 @@ class RecordClusters:
         self._ends = np.cumsum([part.size for part in self._parts], dtype=np.int64)
 
     def of(self, first: int, count: int) -> NDArray[np.uint64]:
-        """Return the keys of the joined clusters of records first … first + count - 1.
+        """Return the cluster keys of records first … first + count - 1, after clusters were joined.
 
         A record in no cluster has the key 0.
 

@@ -6,7 +6,8 @@
   most one entry can begin at any position of a record, and one binary search finds it, even if
   thousands of entries begin with the same residues.
 - contained: a binary search in the sorted windows of each file (`suffix_order`) finds all places
-  where the record occurs. A table of minima says which entry among them is preferred.
+  where the record occurs. Entries are in the order of preference, so the first place is in the
+  preferred entry. A table of minima finds the first place.
 
 Only sequences of at least WINDOW residues count as contained. A shorter one would be found in
 unrelated proteins by chance.
@@ -33,11 +34,11 @@ from pipeline.build.exclusion.entries import SEPARATOR, SequenceEntries
 from pipeline.build.exclusion.hash_table import HashTable, as_bytes
 
 _BLOCK: Final = 1024
-"""Number of windows in a block of `ContainedIn`."""
+"""`ContainedIn` stores one minimum for each block of this many windows."""
 
 
 class EqualTo:
-    """The sequences of one file, for records that equal one of them."""
+    """Finds the sequence of one file that equals a record."""
 
     def __init__(self, entries: SequenceEntries) -> None:
         tokens = entries.text[entries.text != SEPARATOR]
@@ -56,7 +57,7 @@ class EqualTo:
 
 
 class Containing:
-    """The sequences of all files, for records that contain one of them."""
+    """Finds the preferred sequence, among those of all files, that a record contains."""
 
     def __init__(
         self, files: Sequence[SequenceEntries], keys: NDArray[np.int64], rank: NDArray[np.int64]
@@ -145,7 +146,7 @@ def prefix_free(
 
 
 class ContainedIn:
-    """The sequences of one file, for records that are contained in one of them."""
+    """Finds the preferred sequence of one file that contains a record."""
 
     def __init__(self, entries: SequenceEntries) -> None:
         self._entries = entries
@@ -181,6 +182,6 @@ class ContainedIn:
 
 
 def shift_for(bits: int) -> int:
-    """Return the shift (see `code_bits`) of a bit table with more than `bits` bits, but not more
-    than 2^27."""
+    """Return the shift (see `code_bits`) of a bit table. Its number of bits is the smallest power
+    of two above `bits`, but at least 2^12 and at most 2^27."""
     return 64 - min(27, max(12, bits.bit_length()))

@@ -1,11 +1,14 @@
 """Sort all windows of a text, so that a binary search finds a sequence anywhere in the text.
 
-The result is a suffix array, made by prefix doubling. A window has WINDOW tokens.
+The text consists of entries (sequences), each followed by a 0. A window is WINDOW tokens of one
+entry. The result is a suffix array, made by prefix doubling:
 
-1. Sort positions by their first WINDOW tokens. Positions with equal tokens form a group.
-2. Sort each group by the ranks of the positions WINDOW tokens later. This divides groups by their
-   first 2 · WINDOW tokens.
-3. Repeat with twice the distance, until each group has one position or reaches the end of an entry.
+1. Sort the positions by the WINDOW tokens that begin there. Positions with equal tokens form a
+   group. Groups are numbered in this order.
+2. Sort each group: compare position p by the number of the group of p + WINDOW. The positions of a
+   new, smaller group then agree in 2 · WINDOW tokens.
+3. Repeat with twice the distance. A group is finished when it has one position, or when the
+   compared tokens reach the end of an entry.
 
 Even a text of one repeated letter takes only O(log length) rounds. The function needs about 35
 bytes of memory for each token.
@@ -22,15 +25,11 @@ from pipeline.build.exclusion.containment_kernel import WINDOW, window_codes
 
 
 def suffix_order(text: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the positions at which a window of WINDOW tokens begins, sorted by what follows them.
-
-    A position's text ends at the end of its entry. Positions with equal texts are in ascending
-    order.
+    """Return the positions where windows begin, int64[W], sorted by the tokens from the position to
+    the end of its entry. If these tokens are equal, the smaller position comes first.
 
     Args:
         text: uint8[T], tokens from 1 to 31; a 0 follows each entry.
-    Returns:
-        int64[W].
     """
     codes = window_codes(text)
     is_window = (codes & np.uint64(31)) != 0  # the window ends inside its entry
@@ -38,7 +37,7 @@ def suffix_order(text: NDArray[np.uint8]) -> NDArray[np.int64]:
     group = _firsts(np.concatenate(([True], np.diff(codes[order]) != 0))[: text.size])
     rank = np.empty(text.size, dtype=np.int64)
     rank[order] = group
-    within_entry = is_window.copy()  # at each position, whether the compared tokens are in an entry
+    within_entry = is_window.copy()  # True if all tokens compared so far are in one entry
     tied = np.flatnonzero(_repeated(group) & within_entry[order])
     distance = WINDOW
     while tied.size:

@@ -1,4 +1,5 @@
-"""Warn of inputs with over 5 % of letters outside the vocabulary; refuse inputs with over 50 %.
+"""Warn of inputs with over 5 % of letters outside the vocabulary. Refuse inputs with over 50 %,
+unless --on-invalid is given.
 
 A file of base qualities, or a table, may parse as FASTA but is useless for training.
 """

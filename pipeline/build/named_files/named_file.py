@@ -29,7 +29,8 @@ class NamedFile:
         without reading the file
     mmseqs: True if the value began with `mmseqs:`
     mmseqs_version: version of MMseqs2 if `mmseqs` is True
-    min_identity, min_coverage: values of --exclude-identity and --exclude-coverage, for --exclude
+    min_identity, min_coverage: for a file of --exclude, the values of --exclude-identity and
+        --exclude-coverage; else 0
     """
 
     option: FileOption
@@ -68,7 +69,7 @@ class FileOptions(Protocol):
 
 
 def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
-    """Return the files that options name, without reading them.
+    """Return the files of --exclude, --clusters and --metadata, without reading them.
 
     Raises:
         InputError: a file is missing.

@@ -20,8 +20,12 @@ from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResidueFates:
-    """Number of residues of the records of each status, number of kept records that were cropped,
-    and number of excluded records with each kind of match."""
+    """What happened to the residues and records of a build.
+
+    by_status: for each status, the number of residues of its records, before cropping
+    cropped_records: number of kept records that were cropped
+    excluded: for each kind of match, the number of excluded records
+    """
 
     by_status: Mapping[Status, int]
     cropped_records: int

@@ -1,9 +1,9 @@
 """Pack sequences into buckets of exactly `capacity` tokens. Write buckets as Arrow IPC shards.
 
-A sequence's span is its tokens, `<cls>` and `<eos>` included, rounded up to a multiple of
-`--length-multiple`. A bucket's tail, the padding after its last span, is cut into tail pieces. No
-tail piece is longer than the longest span. Therefore attention over a tail piece costs no more than
-attention over the longest sequence.
+A sequence's span is its tokens, `<cls>` and `<eos>` included, and the padding that rounds their
+number up to a multiple of `--length-multiple`. A bucket's tail, the padding after its last span, is
+cut into tail pieces. No tail piece is longer than the longest span that the options allow.
+Therefore attention over a tail piece costs no more than attention over the longest allowed span.
 """
 
 from __future__ import annotations
@@ -221,9 +221,10 @@ def _cu_seqlens(
     capacity: int,
     piece: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the cu_seqlens of B buckets end to end, int32[…], and their offsets, int32[B + 1].
+    """Return the concatenated cu_seqlens of B buckets, int32[…], and the index where those of each
+    bucket begin, int32[B + 1].
 
-    cu_seqlens are the offsets of a bucket's sequences and tail pieces, from 0 to `capacity`.
+    The cu_seqlens of a bucket are the offsets of its spans and tail pieces, from 0 to `capacity`.
 
     Args:
         spans: int64[N], span of each sequence, in the order of the buckets.

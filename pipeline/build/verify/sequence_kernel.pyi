@@ -10,15 +10,15 @@ def find_ends(
     eos: int,
     end: NDArray[np.int64],
 ) -> None:
-    """Find the last `eos` in each of N spans: the index after the last residue.
+    """Find the last `eos` in each of N sequences. Its index is the index after the last residue.
 
     Args:
         ids: uint8[T], token ids.
         begin: int64[N], index of each sequence's first residue.
-        last: int64[N], index after each sequence's padding. The caller must ensure
+        last: int64[N], index after each sequence and its padding. The caller must ensure
             0 <= begin < last <= T.
         eos: id of <eos>.
-        end: int64[N], the output; `begin` if a span has no `eos`.
+        end: int64[N], the output: index of the last `eos`, or `begin` if there is no `eos`.
     """
 
 def measure_sequences(

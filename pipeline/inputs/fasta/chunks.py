@@ -18,7 +18,8 @@ MAX_RECORD_BYTES: Final = 128 << 20
 """Maximum length of a record in bytes. All proteins are far shorter. The limit stops a file
 without line ends from filling the memory."""
 _OVERLAP: Final = 64 << 10
-"""Number of bytes read at a time beyond a range, to find the end of the range's last record."""
+"""Number of bytes read first beyond a range, to find the end of the range's last record. Later
+reads beyond the range are longer."""
 
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -27,7 +28,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 def whole_records(
     stream: BinaryIO, begin: int, end: int | None, chunk_bytes: int
 ) -> Iterator[tuple[memoryview, int]]:
-    """Yield runs of the records of bytes [begin, end), each run with its offset in the file.
+    """Yield the records of the byte range [begin, end) in runs, each with its offset in the file.
 
     Raises:
         FastaSyntaxError: text precedes the first record, or a record is too long.

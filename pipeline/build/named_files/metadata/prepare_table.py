@@ -1,4 +1,4 @@
-"""Sort the table of --metadata by the hashes of its keys, in bounded memory.
+"""Sort the table of --metadata by the hashes of its keys (accessions or ids), in bounded memory.
 
 1. Read the table in runs of about RUN_BYTES. Sort each run by the 64-bit hash of the keys, and
    append it to a temporary file.
@@ -7,8 +7,8 @@
 
 The work file is an Arrow file with these columns: the hash, the row's number in the table, the key
 (its column name is empty), and the other columns of the table. Equal hashes are in the same batch.
-This module needs about 0.5 GB of memory, whatever the size of the table, and room on the disk for
-two copies of the table.
+Whatever the size of the table, this module needs about 0.5 GB of memory. It also needs room on the
+disk for two copies of the table.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from schemas.errors import InputError
 from schemas.records import ColumnType, arrow_type
 
 RUN_BYTES = 32 << 20
-"""Approximate bytes of the table that are sorted at a time."""
+"""Approximate number of bytes of the table that are sorted at a time."""
 _HASH: Final = "\nhash"
 _ROW: Final = "\nrow"
-"""Columns of the files that this module writes. They begin with a line end, so that they differ
-from all columns of the table."""
+"""Names of columns in the files that this module writes. They begin with a line end, so that they
+differ from the names of all columns of the table."""
 
 
 def prepare_metadata(file: NamedFile, name: str, work: Folder) -> PreparedFile:
@@ -281,8 +281,8 @@ class _Content:
         return xxhash.xxh3_128_hexdigest(json.dumps(described).encode())
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows. For each column, hash which values are null, and the values. For a column of
-        texts, hash sizes and bytes of the texts."""
+        """Add rows. For each column, hash a mask of the nulls, and then the values. The values of a
+        column of texts are hashed in two parts: the sizes of the texts, and their bytes."""
         for name, kind in self._types.items():
             stated, sizes, values = self._digests[name]
             column = batch.column(name)
