@@ -1,4 +1,4 @@
-"""`thdpack plan-tasks`, `run-task` and `commit`: build a dataset by array jobs of a scheduler."""
+"""`thdpack plan-tasks`, `run-task` and `commit`: build a dataset with a scheduler's array jobs."""
 
 from __future__ import annotations
 

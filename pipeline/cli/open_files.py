@@ -1,4 +1,4 @@
-"""The limit of open files: raise it if it is too low, and recognize the error of reaching it."""
+"""Raise the limit of open files if it is too low. Recognize errors that say that it was reached."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from schemas.models import FEW_EPOCHS, MOST_EPOCHS, PUBLISHED_RUNS
 from schemas.text.phrases import duration
 
 _SMALLEST_PART = 0.05 * 2**30
-"""Smallest part of the memory that is printed, in bytes. A smaller part would be 0.0 GiB."""
+"""Smallest part of the memory that is printed, in bytes. A smaller part would appear as 0.0 GiB."""
 _DEFAULT = " (the trainer's default)"
 
 

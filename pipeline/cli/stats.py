@@ -27,7 +27,7 @@ def run_stats(options: StatsOptions) -> int:
     }
     if given and all(is_dataset(name) for name in options.inputs):
         words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(f"{words} is for raw sequences only: a dataset has its build's values")
+        raise UsageError(f"{words} is for raw sequences only: a dataset keeps its build's values")
     try:
         preprocess = PreprocessOptions(
             inputs=options.inputs,

@@ -5,11 +5,12 @@
     with Mixture([("data/uniref50", 0.7), ("data/metagenomes", 0.3)], seed=1) as reader:
         ...
 
-Weights become whole-number shares: 0.7 and 0.3 become 7 and 3. The positions are divided into runs
-of 10 consecutive positions. Each run holds exactly 7 buckets of the first dataset and 3 of the
-second. The seed and the run's number determine the order of the datasets within the run. If every
-run had the same order, each of ten ranks would always read from one dataset. Each dataset keeps its
-own order and its own epochs, even if the weights change at a position (`changes`).
+Weights become whole-number shares: 0.7 and 0.3 become 7 and 3. The stream has one bucket at each
+position, and is divided into runs of 10 positions. Each run holds exactly 7 buckets of the first
+dataset and 3 of the second. The seed and the run's number determine the order of the datasets
+within the run. If every run had the same order, each of ten ranks would always read from one
+dataset. Each dataset keeps its own order and its own epochs, even if the weights change at a
+position (`changes`).
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ def _pairs(datasets: object) -> list[tuple[str | Path, Weight]]:
 
 
 def _digest(splits: Sequence[SplitReader], phases: Sequence[Phase]) -> str:
-    """Return the xxh3_128 of all inputs that determine the order, except the seed."""
+    """Return the xxh3_128 of the datasets, the shares, and the changes of shares. Together with
+    split and seed, these determine the order."""
     members = zip(splits, phases[0].shares, strict=True)
     identity: list[list[str | int]] = [[member.manifest.digest, share] for member, share in members]
     identity += [[phase.begin, *phase.shares] for phase in phases[1:]]

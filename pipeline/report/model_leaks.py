@@ -15,7 +15,7 @@ from typing import Literal
 class SharedValues:
     """Sequences or clusters that two splits share. A dataset that a build wrote has no such leak.
 
-    of: the compared values, sequences or clusters. Two records have the same sequence if all their
+    of: what is compared: "sequences" or "clusters". Two records have the same sequence if all their
       residues before cropping are equal
     splits: names of the two splits
     shared: number of distinct sequences, or of clusters, in both splits

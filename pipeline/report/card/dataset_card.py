@@ -112,8 +112,8 @@ def _sections(manifest: Manifest) -> Iterator[str]:
     yield from _reading(manifest)
     yield "## Records"
     yield (
-        "The folder `records/` has one row for every input record, with what its header states and "
-        "its status:"
+        "The folder `records/` has one row for every input record. The row has the values that the "
+        "record's header states, and one of these statuses:"
     )
     yield table(
         ("status", "records", "meaning"),

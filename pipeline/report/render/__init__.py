@@ -1,1 +1,1 @@
-"""A report in the terminal, as JSON and as CSV."""
+"""Write a report to the terminal, as JSON, or as CSV."""

@@ -88,5 +88,8 @@ def similar(report: Report) -> Table:
 
 
 def _entries(field: str, key: str) -> Callable[[FileOverlap], str]:
-    """Return a function that formats the number of `key` in a field of a FileOverlap."""
+    """Return a function that formats the number that a mapping of a FileOverlap has for `key`.
+
+    field: name of the mapping
+    """
     return lambda file: f"{getattr(file, field)[key]:,}"
