@@ -7,7 +7,7 @@ Numerical tests (unit, golden, property) run with several instruction sets, numb
 seeds. The whole suite runs three times under normal conditions, and once under each special
 condition: in shuffled order, beside busy loops, on one pytest worker, as a user who is not root,
 with a small temporary disk, without ../shared (real corpora, which some tests need), without a
-network, on other versions of Python, and so on. Each condition is a row of the table. All rows
+network, on other versions of Python, and so on. Each of these runs is a row of the table. All rows
 together take hours. If this machine cannot run a row, the table gives the reason. docs/soak.md has
 results.
 """

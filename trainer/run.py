@@ -156,7 +156,8 @@ class TrainingRun:
 
     @property
     def tokens_per_micro_batch(self) -> float:
-        """Average number of tokens in the micro-batches that all ranks compute at the same time."""
+        """Average number of tokens that all ranks together compute while each computes one
+        micro-batch."""
         train = self.manifest.splits["train"]
         buckets = self.options.data.buckets_per_micro_batch * self.topology.data_ranks
         return train.tokens / train.buckets * buckets

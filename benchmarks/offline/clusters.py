@@ -27,7 +27,7 @@ from pipeline.build.task_results import WorkFile
 from pipeline.storage.local_folder import LocalFolder
 
 PARTITION_RECORDS = 137_000
-"""Number of records in a partition (the records that one reduce task packs) of UniRef50."""
+"""Number of records in one partition of UniRef50. One reduce task packs one partition."""
 ID_BYTES = 10
 
 

@@ -1,11 +1,12 @@
-"""Measure the time and memory to sort a table of --metadata, and the time of a build with it.
+"""Measure the sorting of a `--metadata` table (time, memory), and builds with such a table (time).
 
     python -m benchmarks.offline.metadata                     # table of 3 M rows, 0.5 M records
     python -m benchmarks.offline.metadata --rows 15000000 --records 0
 
 The table is a TSV file in random order, with about 70 bytes in each row and a row for each record.
-Builds with and without the table alternate. Memory is the private memory of the process that sorts
-the table, without the pages of mapped files, which the system can take back.
+Three kinds of builds alternate: without the table, with `--metadata`, and with `--metadata` and
+`--where`. Memory is the private memory of the process that sorts the table. Pages of mapped files
+are not counted, because the system can take them back.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Options:
     records: int = 500_000
     """Number of records of the build; 0 for no build."""
     rounds: int = 3
-    """Number of timed builds of each kind, after one warm-up build."""
+    """Number of timed builds of each kind. One untimed build of each kind comes first."""
 
 
 def write_table(path: Path, rows: int) -> None:

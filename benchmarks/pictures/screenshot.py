@@ -35,7 +35,7 @@ class Options:
     until: str = "#plot-cost"
     """CSS selector of the last element in the picture."""
     height: int = 0
-    """Maximum height of the picture in its own pixels. 0: no maximum."""
+    """Maximum height of the picture, in pixels of the picture; 0 for no maximum."""
     scale: float = 1.5
     """Pixels of the picture per CSS pixel."""
 

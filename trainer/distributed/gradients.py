@@ -22,7 +22,7 @@ read 16 bytes at a time."""
 
 
 class Gradients:
-    """Gradients of parameters that belong to this rank only, or that FSDP2 shards.
+    """Gradients of a run with a single rank, or of parameters that FSDP2 shards.
 
     in_place: True if the gradients stay in the parameters' own `grad`, where `backward` sums them.
     """

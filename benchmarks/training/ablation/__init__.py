@@ -1,1 +1,1 @@
-"""Ablation of the training speed, described in `__main__.py`."""
+"""Ablation of training speed: see `__main__.py`."""
