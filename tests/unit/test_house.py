@@ -86,7 +86,7 @@ def test_no_module_is_a_catch_all() -> None:
 
 
 def test_tests_named_in_the_guarantees_exist() -> None:
-    """A name without a file is in the file that is named before it."""
+    """If the page names a test without its file, the test is in the file that was named last."""
     page = (REPO / "docs" / "guarantees.md").read_text()
     named, file = set(), ""
     for found in re.findall(

@@ -185,8 +185,8 @@ def test_the_layout_of_spills_does_not_change_the_bytes(
     corpus: Path,
     task_bytes: int,
 ) -> None:
-    """A spill is the file of a map task. It is written block after block, or, if it has at least
-    GROUPED_FROM partitions, grouped by partition.
+    """A map task writes one spill. If the build has at least GROUPED_FROM partitions, the spill is
+    grouped by partition. Else it has one block after another, as the records were parsed.
 
     The inputs are so small that some partitions of a spill are empty.
     """

@@ -132,9 +132,7 @@ def test_a_flipped_bit_in_a_work_file_does_not_change_the_dataset(
         assert build_here(corpus, place, overwrite=True, **SMALL) == expected
         found += "is not what was written" in capsys.readouterr().err
         clear(place)
-    assert found >= FLIPS // 2, (
-        "only bits in padding, or in partitions already reduced, may remain unnoticed"
-    )
+    assert found >= FLIPS // 2, f"only {found} of {FLIPS} flipped bits were reported"
 
 
 def clear(place: str) -> None:
@@ -204,7 +202,7 @@ def test_a_spill_that_is_damaged_again_after_each_attempt_ends_the_build_with_an
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_run_task_and_commit_write_damaged_work_files_again(
+def test_run_task_and_commit_repeat_tasks_whose_work_files_are_damaged(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path
 ) -> None:
     with reporter(as_json=False) as report:
@@ -218,11 +216,12 @@ def test_run_task_and_commit_write_damaged_work_files_again(
         of("map")
         damage(work_files(place)[1], lambda content: flipped(content, 4 * len(content)))
         of("reduce")
+        # `commit` repeats the reduce task that wrote the rest. This task reads the spill that is
+        # damaged below, so `commit` also repeats the map task that wrote the spill.
         damage(
             next(file for file in work_files(place) if "rest-of-" in str(file)),
             lambda content: flipped(content, 999),
         )
-        # `commit` repeats the task that wrote the damaged file
         damage(work_files(place)[0], lambda content: flipped(content, 4 * len(content)))
         listed = load_task_list(place, None)
         assert listed is not None

@@ -88,7 +88,7 @@ def write_copies(path: Path, copies: int, *, id_bytes: int = 0) -> None:
 
 
 def test_copies_of_one_sequence_take_little_memory(tmp_path: Path) -> None:
-    """200,000 more copies need less than half of the 60 MB that their residues would take.
+    """200,000 additional copies need less than half of the 60 MB that their residues would take.
 
     Measured: 0 to 24 MB. The allocator's reserves differ by up to 15 MB between equal builds.
     """

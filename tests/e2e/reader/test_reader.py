@@ -72,7 +72,9 @@ def test_an_argument_of_another_library_is_refused_with_advice(
     assert "cache_bytes" in inspect.signature(reader).parameters
 
 
-def test_each_streaming_argument_in_the_docs_is_refused_with_advice(many_shards: Path) -> None:
+def test_each_mosaicml_streaming_argument_that_the_docs_list_is_refused_with_advice(
+    many_shards: Path,
+) -> None:
     page = (REPO / "docs" / "coming-from.md").read_text().partition("## MosaicML Streaming")[2]
     left = "".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
     names = set(re.findall(r"`([a-z_]+)`", left)) - inspect.signature(ShardReader).parameters.keys()

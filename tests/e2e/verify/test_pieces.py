@@ -91,7 +91,7 @@ def test_each_contradiction_of_pieces_is_found(
     assert laws(dataset) == expected
 
 
-def test_records_of_dedup_cropped_are_compared_by_their_first_pieces(
+def test_verify_compares_records_by_their_first_pieces_if_dedup_is_cropped(
     opened: Callable[..., OpenDataset],
 ) -> None:
     dataset = opened("--dedup", "cropped")

@@ -45,7 +45,11 @@ def names_of(header: str) -> list[str]:
 def match_of(
     header: str, residues: str, excluded: Excluded, identity: float, coverage: float
 ) -> tuple[int, int, bytes, str] | None:
-    """Return the preferred match of a record: (index of the kind, residues, id, file), or None."""
+    """Return the preferred match of a record, or None.
+
+    Returns:
+        Index of the kind, number of the entry's residues, id of the entry, and name of the file.
+    """
     found = []
     mine = as_read(residues)
     for file, entries in excluded.fastas.items():
@@ -90,8 +94,8 @@ def expected(
     Args:
         records: (header, residues) of each record.
         early: status of each record that is left out before --exclude applies; None for others.
-        longest: maximum number of residues of a sequence. `--dedup cropped` compares only as many
-            residues from the start of a record.
+        longest: maximum number of residues of a sequence after cropping. `--dedup cropped` compares
+            only this many residues, from the start of a record.
     """
     keys = [as_read(residues)[: longest if dedup == "cropped" else None] for _, residues in records]
     best: dict[str, tuple[int, int, bytes, str]] = {}

@@ -6,8 +6,8 @@ CLUSTERS is a table of clusters, for --clusters.
 
 This process first builds once without interruption. It counts the changes in the dataset's folder
 (see `at_change` in stopped.py) and the writes. Then it forks children. Each child resumes the
-build, runs its tasks itself, and kills itself at a random moment: right before a change, or halfway
-through a write.
+build without worker processes, and kills itself at a random moment: right before a change, or
+halfway through a write.
 
 The program prints a JSON list with the number of tasks that had finished at each kill.
 """

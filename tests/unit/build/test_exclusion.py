@@ -81,7 +81,7 @@ def test_the_first_of_the_shortest_entries_that_a_record_contains_is_found(
     ]
 
 
-def test_of_entries_that_begin_with_each_other_only_the_shortest_is_searched_for() -> None:
+def test_an_entry_that_begins_with_a_shorter_entry_is_not_searched_for() -> None:
     """Each of the 400 entries begins with all shorter entries."""
     texts = [b"\5" * (WINDOW + i) for i in range(400)]
     entries = entries_of(texts)

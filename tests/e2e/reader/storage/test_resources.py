@@ -19,7 +19,7 @@ from tests.helpers.processes.command_line import REPO
 from tests.helpers.stores.stores import open_in
 
 
-def test_access_by_number_maps_one_shard_at_a_time(dataset: Path, tmp_path: Path) -> None:
+def test_access_by_bucket_number_maps_one_shard_at_a_time(dataset: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with ShardReader(f"troubled://{dataset}", cache_dir=cache, prefetch=0) as reader:
         for number in range(len(reader)):
@@ -87,7 +87,8 @@ def test_memory_open_files_and_mappings_do_not_grow_over_ten_epochs(
     found = measured(dataset, 10, tmp_path / "cache" if cached else "")
     shards = len(read_manifest(dataset).shards["train"])
     assert found[9]["anonymous"] - found[2]["anonymous"] < 2 << 20
-    # 9: 4 shards that are shuffled together, 4 prefetched shards, the current bucket's shard
+    # at most 9 mappings: 4 shards that are shuffled together, 4 prefetched shards, and the shard of
+    # the current bucket
     assert max(epoch["mappings"] for epoch in found[:10]) <= 9 < shards
     assert max(epoch["files"] for epoch in found[:10]) <= found[10]["files"] + 10
     assert found[10]["mappings"] == 0

@@ -1,4 +1,4 @@
-"""The card README.md has the numbers of the manifest, and a header for the Hugging Face Hub."""
+"""The dataset card (README.md) has the manifest's numbers and a header for the Hugging Face Hub."""
 
 from __future__ import annotations
 
