@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 import msgspec
 from msgspec import Meta
 
+from schemas.shard import Long
 from schemas.split_fractions import SplitFractions
 from schemas.untrusted_json import OneLine, Tokens, prepared
 
@@ -18,7 +19,7 @@ class UsedOptions(TypedDict):
     dedup: Literal["exact", "cropped", "none"]
     keep_header: NotRequired[bool]
     length_multiple: Tokens
-    long: Literal["truncate", "split", "drop"]
+    long: Long
     max_seqs: Tokens
     min_residues: Annotated[int, Meta(ge=1)]
     on_invalid: Literal["unk", "skip", "error"]

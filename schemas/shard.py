@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 FORMAT_VERSION: Final = 2
 BATCH_BUCKETS: Final = 64
 """Number of buckets in a record batch, which is about 1 MiB at 16,384 tokens per bucket."""
+
+Long = Literal["truncate", "crop", "split", "drop"]
+"""Treatment of records longer than max_seq_len: keep the first residues, keep a random window, cut
+the record into several sequences, or leave it out."""
+CROPPING: Final = ("truncate", "crop")
+"""Treatments that keep only a part of a long record."""
 
 SPLITS: Final = ("train", "valid", "test")
 """Splits of every dataset. A split without records has no shards."""

@@ -14,7 +14,7 @@ from packers import PackerName
 from pipeline.executors.registry import EXECUTORS, ExecutorName
 from pipeline.inputs.formats.registry import Format
 from pipeline.inputs.source import Allowed
-from schemas.shard import SequenceLimits
+from schemas.shard import Long, SequenceLimits
 from schemas.split_fractions import SplitFractions
 from schemas.text.byte_size import parse_bytes
 from schemas.text.one_line import check_one_line
@@ -41,9 +41,10 @@ class DatasetOptions(SequenceLimits):
     max_seq_len: int = 1_024
     """Maximum length of a sequence in tokens, <cls> and <eos> included. ESM-2 was trained with
     1024."""
-    long: Literal["truncate", "split", "drop"] = "truncate"
-    """Treatment of records longer than --max-seq-len. `truncate` keeps the first residues, `split`
-    cuts a record into consecutive sequences, and `drop` leaves the record out."""
+    long: Long = "truncate"
+    """Treatment of records longer than --max-seq-len. `truncate` keeps the first residues,
+    `crop` keeps a random window, `split` cuts a record into consecutive sequences, and `drop`
+    leaves the record out."""
     min_residues: int = 1
     """Minimum number of residues. Records with fewer residues are left out."""
     on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (see max_seqs)
@@ -109,8 +110,11 @@ class DatasetOptions(SequenceLimits):
         self._check_sizes()
         if self.min_residues < 1:
             raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1")
-        if self.dedup == "cropped" and self.long == "split":
-            raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
+        if self.dedup == "cropped" and self.long in ("split", "crop"):
+            raise ValueError(
+                "--dedup cropped compares first residues, so it is for --long truncate, "
+                f"not for --long {self.long}"
+            )
         SplitFractions.parse(self.split)
         for name in ("exclude_identity", "exclude_coverage"):
             if not 0 < getattr(self, name) <= 1:

@@ -97,6 +97,8 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
             if not cropped
             else ", cut into pieces"
             if options["long"] == "split"
+            else f", {manifest.longest_piece:,} residues at a random place"
+            if options["long"] == "crop"
             else f", its first {manifest.longest_piece:,} residues"
         )
         return f"kept{how}: {row['split']}, {row['shard']}, row {row['bucket']}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, Optional
+from typing import Annotated, Optional
 
 import tyro
 
 from pipeline.cli.subcommand_options import Dataset, Ignore
+from schemas.shard import Long
 
 _STATS_INPUTS_HELP = (
     "Folder or URL of a dataset, two of these to compare, or anything that `thdpack preprocess` "
@@ -56,7 +57,7 @@ class StatsOptions:
     max_seq_len: Optional[int] = None  # noqa: UP045
     """Only for raw sequences: longest sequence of the predicted build, in tokens. Default:
     1024."""
-    long: Optional[Literal["truncate", "split", "drop"]] = None  # noqa: UP045
+    long: Optional[Long] = None  # noqa: UP045
     """Only for raw sequences: treatment of records that are longer than --max-seq-len in the
     predicted build. Default: truncate."""
     ignore: Ignore = ()

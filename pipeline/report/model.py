@@ -29,7 +29,7 @@ class Settings:
 
     capacity: number of tokens in a bucket
     max_seq_len: largest number of tokens in a sequence
-    long: treatment of records that exceed max_seq_len: "truncate", "split" or "drop"
+    long: treatment of records that exceed max_seq_len: "truncate", "crop", "split" or "drop"
     where: expression of --where; None if the build has none
     max_seqs: largest number of sequences in a bucket
     """

@@ -114,6 +114,23 @@ def split_of_keys(keys: NDArray[np.uint64], fractions: SplitFractions) -> NDArra
     return codes[place]
 
 
+def window_starts(
+    keys: NDArray[np.uint64], residues: NDArray[np.int64], most: int
+) -> NDArray[np.int64]:
+    """Return the first residue of a random window of each record, int64[N].
+
+    All windows of `most` residues are equally likely. A record without room for two windows is
+    kept whole, and its start is 0.
+
+    Args:
+        keys: uint64[N], sort keys of the shuffle (see `shuffle_keys`).
+        residues: int64[N], number of residues of each record.
+    """
+    uniform = (mix(~keys) >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
+    starts: NDArray[np.int64] = (uniform * (np.maximum(residues - most, 0) + 1)).astype(np.int64)
+    return starts
+
+
 def shuffle_keys(
     hashes: NDArray[np.void], ordinals: NDArray[np.int64], pieces: NDArray[np.int64], seed: int
 ) -> NDArray[np.uint64]:

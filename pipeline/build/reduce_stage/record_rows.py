@@ -63,16 +63,15 @@ class RecordRows:
         return int(self.ordinal.size)
 
     def place(
-        self, row: NDArray[np.int64], start: NDArray[np.int64], written: WrittenSplit
+        self, row: NDArray[np.int64], is_first: NDArray[np.bool_], written: WrittenSplit
     ) -> None:
         """Set shard and bucket of the records whose first sequence was written.
 
         Args:
             row: int64[M], for each sequence of the split, the index of its record in these rows.
-            start: int64[M], index of a sequence's first residue in its record; 0 for the
-                first sequence of a record.
+            is_first: bool[M], True for the first sequence of a record.
         """
-        first = np.flatnonzero((start == 0) & ~written.left_over)
+        first = np.flatnonzero(is_first & ~written.left_over)
         self.shard[row[first]] = written.shard[first] + len(self.shard_names)
         self.bucket[row[first]] = written.bucket[first]
         self.shard_names += [entry.name for entry in written.entries]

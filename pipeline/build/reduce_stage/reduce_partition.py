@@ -38,7 +38,7 @@ from pipeline.build.task_results import PackResult, ReduceResult
 from pipeline.build.tasks import OnBytes, ReduceTask, RestTask
 from pipeline.storage.atomic_write import Finisher
 from schemas.records import STATUS_CODES
-from schemas.shard import SPLITS
+from schemas.shard import CROPPING, SPLITS
 
 
 def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
@@ -85,7 +85,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
 
 def _cropped_records(partition: Partition, options: DatasetOptions) -> int:
     """Return the number of kept records that lose residues by cropping."""
-    if options.long != "truncate":
+    if options.long not in CROPPING:
         return 0
     rows = partition.rows
     return int(np.count_nonzero((rows.status == KEPT) & (rows.residues > options.longest_piece)))
@@ -180,7 +180,7 @@ def _write_splits(
             out=task.job.out,
             finisher=finisher,
         )
-        partition.rows.place(part_row, part.start, result)
+        partition.rows.place(part_row, part.first, result)
         left_over.append(LeftOver(code, part.take(result.left_over), part_row[result.left_over]))
         written[split] = result
     return written, left_over
@@ -194,8 +194,8 @@ def _rows_to_write(
     This task writes records that were not kept, and records whose first sequence this task packed.
     """
     to_write = np.ones(rows, dtype=np.bool_)
-    to_write[row[sequences.start > 0]] = False
-    to_write[row[sequences.start == 0]] = True
+    to_write[row[~sequences.first]] = False
+    to_write[row[sequences.first]] = True
     for part in left_over:
-        to_write[part.row[part.sequences.start == 0]] = False
+        to_write[part.row[part.sequences.first]] = False
     return to_write

@@ -16,6 +16,7 @@ from pipeline.build.task_results import PackResult, ReduceResult
 from pipeline.storage.local_folder import LocalFolder
 from schemas.manifest import Manifest
 from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
+from schemas.shard import CROPPING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,5 +81,5 @@ def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | 
     return ResidueFates(
         by_status=dict(zip(STATUS_CODES, total.tolist(), strict=True)),
         excluded=excluded,
-        cropped_records=cropped if manifest.options["long"] == "truncate" else 0,
+        cropped_records=cropped if manifest.options["long"] in CROPPING else 0,
     )

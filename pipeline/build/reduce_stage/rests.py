@@ -34,6 +34,7 @@ REST_SCHEMA: Final = pa.schema(
         ("key", pa.uint64()),
         ("ordinal", pa.int64()),
         ("start", pa.int64()),
+        ("first", pa.int8()),
         ("tokens", pa.large_binary()),
         # The record's row in records/, written by the task that packs the record's first piece.
         ("id", pa.large_binary()),
@@ -86,6 +87,7 @@ def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences
         residues=np.diff(edges),
         ordinal=number_column(table, "ordinal", np.int64),
         start=number_column(table, "start", np.int64),
+        first=number_column(table, "first", np.int8).astype(np.bool_),
         key=number_column(table, "key", np.uint64),
     )
     rows = RecordRows(
@@ -120,6 +122,7 @@ def _rest_table(part: LeftOver, rows: RecordRows, tokens: NDArray[np.uint8]) -> 
         number_array(sequences.key),
         number_array(sequences.ordinal),
         number_array(sequences.start),
+        number_array(sequences.first.astype(np.int8)),
         gather_runs(tokens, begin, end, pa.large_binary()),
         rows.id,
         rows.stated,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.sequence_hashes import shuffle_keys
+from pipeline.build.arrays.sequence_hashes import shuffle_keys, window_starts
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import KEPT
 
@@ -22,8 +22,8 @@ class Sequences:
     begin:    int64[N], index of a sequence's first residue in the token array
     residues: int64[N], number of residues, after cropping, without specials
     ordinal:  int64[N], ordinal of a sequence's record: its number among all input records
-    start:    int64[N], index of a sequence's first residue in its record; 0 for the record's
-              first sequence
+    start:    int64[N], index of a sequence's first residue in its record
+    first:    bool[N], True for the first sequence of a record; only --long split cuts several
     key:      uint64[N], sort key of the shuffle
     """
 
@@ -31,6 +31,7 @@ class Sequences:
     residues: NDArray[np.int64]
     ordinal: NDArray[np.int64]
     start: NDArray[np.int64]
+    first: NDArray[np.bool_]
     key: NDArray[np.uint64]
 
     def __len__(self) -> int:
@@ -43,6 +44,7 @@ class Sequences:
             residues=self.residues[indices],
             ordinal=self.ordinal[indices],
             start=self.start[indices],
+            first=self.first[indices],
             key=self.key[indices],
         )
 
@@ -80,8 +82,8 @@ def shuffled_sequences(
     )
     row = np.repeat(kept, pieces)
     piece = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    start = piece * most
     key = shuffle_keys(hashes[row], ordinals[row], piece, options.seed)
+    start = window_starts(key, residues[row], most) if options.long == "crop" else piece * most
     order = np.argsort(key)  # four times as fast as a stable sort
     if (key[order][1:] == key[order][:-1]).any():
         order = np.argsort(key, kind="stable")  # equal keys stay in the order of ordinal and piece
@@ -90,6 +92,7 @@ def shuffled_sequences(
         residues=np.minimum(residues[row] - start, most),
         ordinal=ordinals[row],
         start=start,
+        first=piece == 0,
         key=key,
     )
     return sequences.take(order), row[order]

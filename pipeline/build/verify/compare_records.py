@@ -134,7 +134,7 @@ def _contradictions(
         what = "kept although an earlier record is the same after cropping"
         findings.add(what, repeated(job.first_pieces, seen))
     if job.clusters:
-        _check_clusters(job, seen, findings)
+        _check_clusters(job, seen & ~job.has_random_window(job.rows), findings)
     if job.split_long:
         LongRecords(job).check(job, [result.pieces for result in shards], findings)
     outside = [line for result in shards for line in result.outside]
@@ -184,7 +184,7 @@ def _check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) -
     """Check that records with equal first pieces are in one cluster, and so in one split.
 
     Args:
-        seen: bool[N], mask of the kept records whose first piece was found in a bucket.
+        seen: bool[N], mask of the kept records whose whole first piece was found in a bucket.
     """
     one, other = equal_pairs(job.first_pieces, seen)
     cluster = job.rows["cluster"]

@@ -9,7 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.sequence_hashes import split_hashes, split_of
+from pipeline.build.arrays.sequence_hashes import (
+    shuffle_keys,
+    split_hashes,
+    split_of,
+    window_starts,
+)
 from pipeline.build.tasks import OnBytes
 from pipeline.build.verify.bucket_sequences import BucketSequences, bucket_sequences
 from pipeline.build.verify.check_shards import check_shard
@@ -105,7 +110,7 @@ class _Comparison:
     ) -> None:
         """Check that each sequence belongs to a kept record, and that the record's row names the
         bucket of the first sequence. Mark the records whose first sequence was seen."""
-        ordinal, first = sequences.ordinal, sequences.start == 0
+        ordinal, first = sequences.ordinal, self._is_first(sequences)
         kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
         here = (rows["shard"] == self._key) & (rows["bucket"] == sequences.bucket + first_bucket)
         add = self._findings.add
@@ -117,22 +122,33 @@ class _Comparison:
         self._rows["seen"][seen] = 1
         add(NOT_SEEN, seen[1:][seen[1:] == seen[:-1]])
 
+    def _is_first(self, sequences: BucketSequences) -> NDArray[np.bool_]:
+        """Return whether each sequence is the first of its record, bool[N]."""
+        first: NDArray[np.bool_] = sequences.start == 0
+        return first | (self._job.long == "crop")  # a window may begin anywhere
+
+    def _windows(self, ordinal: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the expected start of each sequence under --long crop, int64[N]."""
+        keys = shuffle_keys(rows["hash"], ordinal, np.zeros_like(ordinal), self._job.seed)
+        return window_starts(keys, rows["residues"].astype(np.int64), self._job.longest_piece)
+
     def _check_splits(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
         """Check that each record is in the split that its cluster determines. For a record without
-        a cluster, the hash of its first piece (the part that cropping keeps) determines the split.
+        a cluster, the hash of its first piece (its first max_seq_len - 2 residues) determines the
+        split. This piece is not known if the bucket holds another window of the record.
         """
-        first = np.flatnonzero(sequences.start == 0)
+        first = np.flatnonzero(self._is_first(sequences))
         hashes, ordinal = sequences.hash[first], sequences.ordinal[first]
-        cluster = rows["cluster"][first]
+        cluster, known = rows["cluster"][first], ~self._job.has_random_window(rows[first])
         wrong = rows["split"][first] != split_of(split_hashes(hashes, cluster), self._job.splits)
         add = self._findings.add
         add(
             "not in the split that the hash of its first piece decides",
-            ordinal[wrong & (cluster == 0)],
+            ordinal[wrong & known & (cluster == 0)],
         )
         add("not in the split that its cluster decides", ordinal[wrong & (cluster != 0)])
         if self._job.compares_first_pieces:
-            self._job.first_pieces[ordinal] = hashes
+            self._job.first_pieces[ordinal[known]] = hashes[known]
 
     def _check_residues(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
         """Check start, size, hash and unknown letters of each sequence."""
@@ -142,7 +158,12 @@ class _Comparison:
         aligned = sequences.start % longest == 0
         fits = size == np.minimum(in_buckets - sequences.start, longest)
         add = self._findings.add
-        add("a piece does not start at a multiple of max_seq_len - 2", ordinal[~aligned])
+        if self._job.long == "crop":
+            expected = self._windows(ordinal, rows)
+            add("its window is not where the seed puts it", ordinal[sequences.start != expected])
+            fits = size == in_buckets
+        else:
+            add("a piece does not start at a multiple of max_seq_len - 2", ordinal[~aligned])
         add("a piece does not have the expected number of residues", ordinal[~fits])
         whole = residues == size
         add(

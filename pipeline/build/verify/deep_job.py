@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -15,6 +16,7 @@ from pipeline.build.verify.verify_task import BucketRules
 from pipeline.storage.folder import Folder
 from schemas.manifest import Manifest
 from schemas.manifest_entries import FileOption
+from schemas.shard import Long
 from schemas.split_fractions import SplitFractions
 
 
@@ -24,7 +26,8 @@ class DeepJob:
 
     records: number of records
     longest_piece: maximum number of residues in a sequence
-    split_long: True if long records are cut into pieces (--long split)
+    long: treatment of long records (--long)
+    seed: seed of the shuffle, which also decides random windows (--long crop)
     dedup_cropped: True if cropped records are compared (--dedup cropped)
     clusters: True if clusters decide splits (--clusters)
     exclusion_files: names of the files of --exclude
@@ -36,7 +39,8 @@ class DeepJob:
     rules: BucketRules
     records: int
     longest_piece: int
-    split_long: bool
+    long: Long
+    seed: int
     dedup_cropped: bool
     clusters: bool
     exclusion_files: tuple[str, ...]
@@ -56,7 +60,8 @@ class DeepJob:
             rules=bucket_rules(manifest),
             records=sum(manifest.records_by_status.values()),
             longest_piece=manifest.longest_piece,
-            split_long=manifest.options["long"] == "split",
+            long=cast(Long, manifest.options["long"]),
+            seed=manifest.seed,
             dedup_cropped=manifest.options["dedup"] == "cropped",
             clusters=bool(_names(manifest, "clusters")),
             exclusion_files=_names(manifest, "exclude"),
@@ -72,6 +77,17 @@ class DeepJob:
     def rows(self) -> NDArray[Any]:
         """ROW[records]; the index is the record's ordinal, its number among all input records."""
         return mapped(self.work / "rows", ROW)[: self.records]
+
+    @property
+    def split_long(self) -> bool:
+        """True if long records are cut into several sequences."""
+        return self.long == "split"
+
+    def has_random_window(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return whether the bucket of each record in ROW[N] holds a random window of the record,
+        bool[N]."""
+        longer: NDArray[np.bool_] = rows["residues"] > self.longest_piece
+        return longer & (self.long == "crop")
 
     @property
     def compares_first_pieces(self) -> bool:

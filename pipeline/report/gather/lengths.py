@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.report.distributions import Distribution
 from pipeline.report.model import PERCENTILES, Lengths
+from schemas.shard import CROPPING
 
 _BINS: Final = 60
 """Approximate number of bins in the histogram of lengths."""
@@ -79,7 +80,7 @@ def sequences_of(kept: Counted, *, most: int, long: str) -> Counted:
     Args:
         kept: lengths of the kept records, in residues.
         most: largest number of residues in a sequence.
-        long: treatment of records with more than `most` residues: "truncate", "split" or "drop".
+        long: treatment of records with more than `most` residues (see `Long`).
     """
     if long != "split":
         return Counted.of(np.minimum(kept.values, most) + 2, kept.counts)
@@ -97,7 +98,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
         all_in: lengths of all input records, in residues.
         kept: lengths of the kept records, in residues before cropping.
         crop: largest number of residues in a sequence.
-        long: treatment of records with more than `crop` residues: "truncate", "split" or "drop".
+        long: treatment of records with more than `crop` residues (see `Long`).
     """
     longer = kept.above(crop)
     return Lengths(
@@ -109,7 +110,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
         histogram=histogram(all_in),
         crop=crop,
         cropped=longer.number,
-        residues_cropped=longer.total - crop * longer.number if long == "truncate" else 0,
+        residues_cropped=longer.total - crop * longer.number if long in CROPPING else 0,
     )
 
 

@@ -20,8 +20,9 @@ def longer_records(report: Report) -> str:
         out = plural(report.by_status[Status.TOO_LONG], "record")
         return f"Records longer than {found.crop:,} residues are left out: {out}."
     cropped = about(found.residues_cropped)
+    where = " at a random place" if report.settings.long == "crop" else ""
     return (
-        f"Records longer than {found.crop:,} residues are cropped: {many}. "
+        f"Records longer than {found.crop:,} residues are cropped{where}: {many}. "
         f"Cropping removes {cropped} residues."
     )
 

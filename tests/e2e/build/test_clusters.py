@@ -113,6 +113,7 @@ def check_splits(
     [
         ({}, "many"),
         ({"long": "split"}, "many"),
+        ({"long": "crop"}, "many"),
         ({"long": "drop", "min_residues": 20}, "one"),
         ({"dedup": "cropped"}, "one"),
         ({"dedup": "none", "on_invalid": "skip"}, "many"),

@@ -129,14 +129,15 @@ def test_dedup_cropped_gives_the_same_bytes_with_one_run_and_with_many(
     assert digest(tmp_path / "whole") == digest(tmp_path / "runs")
 
 
-def test_dedup_cropped_is_refused_unless_long_is_truncate(
-    run: Run, corpus: Path, tmp_path: Path
+@pytest.mark.parametrize("long", ["split", "crop"])
+def test_dedup_cropped_is_refused_unless_long_keeps_the_first_residues(
+    run: Run, corpus: Path, tmp_path: Path, long: str
 ) -> None:
     done = run(
-        "preprocess", corpus, "--out", tmp_path / "out", "--dedup", "cropped", "--long", "split"
+        "preprocess", corpus, "--out", tmp_path / "out", "--dedup", "cropped", "--long", long
     )
     assert done.returncode == 2
-    assert "--dedup cropped is for --long truncate" in done.stderr
+    assert f"is for --long truncate, not for --long {long}" in done.stderr
 
 
 def test_first_piece_hashes_match_the_xxhash_library() -> None:

@@ -43,7 +43,7 @@ OPTIONS = (*SHAPE, "compression", "shard-mb", "workers", "memory", "overwrite", 
 def test_the_help_of_preprocess_shows_options_choices_a_default_and_an_example(run: Run) -> None:
     text = run("preprocess", "--help").stdout
     assert all(f"--{option}" in text for option in OPTIONS)
-    assert "{truncate,split,drop}" in text
+    assert "{truncate,crop,split,drop}" in text
     assert "(default: 16384)" in re.sub(r"\s+", " ", text)
     assert "Example: thdpack preprocess" in text
 

@@ -208,6 +208,7 @@ def test_every_number_of_the_sample_agrees_with_biopython(
     "options",
     [
         ("--long", "split"),
+        ("--long", "crop", "--seed", "3"),
         ("--long", "drop", "--min-residues", "30", "--on-invalid", "skip"),
         (
             "--dedup",
@@ -221,7 +222,7 @@ def test_every_number_of_the_sample_agrees_with_biopython(
         ),
         ("--split", "valid=1", "--packer", "next-fit", "--max-seqs", "5"),
     ],
-    ids=["split", "left-out", "padded", "all-valid"],
+    ids=["split", "windows", "left-out", "padded", "all-valid"],
 )
 def test_every_number_agrees_with_biopython_for_several_inputs_and_various_options(
     run: Run, tmp_path: Path, options: tuple[str, ...]

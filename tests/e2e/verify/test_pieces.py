@@ -91,6 +91,28 @@ def test_each_contradiction_of_pieces_is_found(
     assert laws(dataset) == expected
 
 
+def test_a_window_at_another_place_than_the_seed_decides_is_found(
+    opened: Callable[..., OpenDataset],
+) -> None:
+    dataset = opened("--long", "crop")
+    assert laws(dataset) == set()
+    bucket, i = next(
+        (bucket, i)
+        for bucket in dataset.buckets
+        for i, start in enumerate(bucket["start"])
+        if start > 1
+    )
+    bucket["start"][i] -= 1
+    assert laws(dataset) == {"its window is not where the seed puts it"}
+
+
+def test_with_clusters_only_whole_first_pieces_are_compared(
+    opened: Callable[..., OpenDataset],
+) -> None:
+    """twin0 and twin1 have equal first pieces, but their windows are elsewhere."""
+    assert laws(opened("--long", "crop", "--clusters", "clusters.tsv")) == set()
+
+
 def test_verify_compares_records_by_their_first_pieces_if_dedup_is_cropped(
     opened: Callable[..., OpenDataset],
 ) -> None:

@@ -24,6 +24,7 @@ from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import read_buckets, read_manifest
 from tests.helpers.data.oracle import biopython, titles
 from tests.helpers.data.slow_split import split_of_hash
+from tests.helpers.data.slow_windows import slow_start
 from tests.helpers.reports.slow_counts import header_counts, of_title
 
 STATUSES = ("kept", "invalid", "too_short", "too_long", "filtered", "excluded", "duplicate")
@@ -92,7 +93,11 @@ def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
     most = options["max_seq_len"] - 2
     if options["long"] == "split":
         return [record.tokens[i : i + most] for i in range(0, record.residues, most)]
-    return [record.tokens[:most]]
+    start = 0
+    if options["long"] == "crop":
+        digest = xxhash.xxh3_128_digest(record.tokens)
+        start = slow_start(digest, record.ordinal, record.residues, most, seed=options["seed"])
+    return [record.tokens[start : start + most]]
 
 
 def expected(
@@ -179,7 +184,7 @@ def _lengths(records: list[Record], kept: list[Record], options: dict[str, Any])
         "crop": crop,
         "cropped": len(longer),
         "residues_cropped": sum(longer) - crop * len(longer)
-        if options["long"] == "truncate"
+        if options["long"] in ("truncate", "crop")
         else 0,
     }
 

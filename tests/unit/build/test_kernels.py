@@ -16,6 +16,7 @@ from pipeline.build.arrays.sequence_hashes import (
     shuffle_keys,
     split_of,
     split_of_keys,
+    window_starts,
 )
 from pipeline.build.spill.spill_kernel import pack, unpack
 from schemas.shard import SPLITS
@@ -109,6 +110,23 @@ def test_a_record_of_the_split_valid_stays_there_if_the_split_test_is_added() ->
     two = split_of(hashes, SplitFractions.parse("train=0.9,valid=0.1"))
     three = split_of(hashes, SplitFractions.parse("train=0.7,valid=0.1,test=0.2"))
     assert ((two == SPLITS.index("valid")) == (three == SPLITS.index("valid"))).all()
+
+
+def test_windows_begin_at_each_place_equally_often() -> None:
+    keys = np.random.default_rng(0).integers(0, 1 << 64, 100_000, dtype=np.uint64)
+    residues = np.full(keys.size, 100 + 9)
+    counts = np.bincount(window_starts(keys, residues, 100), minlength=10)
+    assert counts.size == 10
+    # five standard deviations of a binomial count
+    assert np.abs(counts - 10_000).max() < 5 * (100_000 * 0.1 * 0.9) ** 0.5
+
+
+def test_a_window_stays_inside_its_record() -> None:
+    keys = np.array([0, 1, 1 << 63, (1 << 64) - 1, 77], dtype=np.uint64)
+    residues = np.array([0, 99, 100, 101, 40_000])
+    starts = window_starts(keys, residues, 100)
+    assert (starts[:3] == 0).all()
+    assert ((starts >= 0) & (starts <= np.maximum(residues - 100, 0))).all()
 
 
 def test_shuffle_keys_depend_on_each_of_their_inputs() -> None:
