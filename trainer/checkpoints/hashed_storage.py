@@ -184,7 +184,9 @@ class _HashedFile:
         return self.bytes
 
     def flush(self) -> None:
-        self._file.flush()
+        # after an error, torch's wrapper of this file may be collected once this file is closed
+        if not self._file.closed:
+            self._file.flush()
 
     def fileno(self) -> int:
         """Flush, and return the descriptor for torch's fsync. torch does not flush the metadata
