@@ -47,11 +47,11 @@ def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches:
     if topology.is_sharded:
         return "FSDP2 launches its collectives from the host"
     if topology.slices.ranks > 1:
-        return "the host launches the exchange of heads between ranks that share a bucket"
+        return "the host launches the exchange of activations that --context-parallel needs"
     if options.backend != "te":
         return (
-            "the attention of backend torch waits for the GPU in fp32, and its capture in bf16 was "
-            "never tested"
+            "with backend torch, attention in fp32 makes the host wait for the GPU, and capture of "
+            "attention in bf16 was never tested"
         )
     if options.recompute != "none":
         return "recomputation keeps the state of random number generators on the host"
@@ -175,8 +175,8 @@ class Step:
         gradients = self._optimizer.gradients
         gradients.reduce()
         square = gradients.square().double().reshape(1)
-        # This one all-reduce serves loss, counts and norm. Other all-reduces of a step on the
-        # device are only for gradients and for delayed scaling.
+        # This one all-reduce serves loss, counts and norm. On the device, a step has no other
+        # all-reduces, except those of gradients and of delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(

@@ -75,7 +75,10 @@ def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
         median = statistics.median(seconds)
         rounds = statistics.median(a / b for a, b in zip(times[first], seconds, strict=True))
         ratio = statistics.median(times[first]) / median
-        speed = f"{ratio:.2f} × the speed of {first} (median of rounds {rounds:.2f})"
+        speed = (
+            f"{ratio:.2f} × the speed of {first} "
+            f"(ratio of medians; median of the rounds' ratios: {rounds:.2f})"
+        )
         print(
             f"{name}: median {median:.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), "
             f"{size / median / 1e6:.0f} MB/s of FASTA, {speed}",

@@ -65,7 +65,8 @@ class PreprocessArguments(PreprocessOptions):
 
 
 class PlanTasksArguments(PreprocessArguments):
-    """Cut a build into tasks for a scheduler. Accepts the options of `thdpack preprocess`.
+    """Cut a build into tasks for a scheduler. Accepts the options of `thdpack preprocess`, except
+    `--executor ray` and `--scratch`.
 
     All machines need access to the dataset's folder. Afterwards, run every map task: `thdpack
     run-task DATASET --plan PLAN --stage map --index N`. With --clusters, then run every link task,
@@ -123,7 +124,10 @@ class RunTaskOptions:
         if self.index < 0:
             raise ValueError(f"--index is {self.index}, expected at least 0")
         if self.array_size is not None and self.stage is None:
-            raise ValueError("--array-size needs --stage: reduce tasks cannot run beside map tasks")
+            raise ValueError(
+                "--array-size needs --stage: an array job runs the tasks of one stage, because "
+                "reduce tasks must wait for all map tasks"
+            )
         if self.array_size is not None and not self.index < self.array_size:
             expected = f"expected less than --array-size {self.array_size}"
             raise ValueError(f"--index is {self.index}, {expected}")
@@ -184,8 +188,8 @@ class InspectOptions:
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
-    """Id, accession or entry name of the records to show, with their shards and buckets, or the
-    reason why a record was left out."""
+    """Id, accession or entry name of the records to show. The command prints the shard and row of
+    each kept record, and for any other record the reason why it was left out."""
 
     def __post_init__(self) -> None:
         if self.bucket is not None and self.record is not None:
@@ -215,8 +219,8 @@ class BenchReaderOptions:
     world_size: int = 1
     """Number of ranks that share the dataset."""
     cache_dir: Optional[str] = None  # noqa: UP045
-    """Folder for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack. A local dataset is
-    read in place."""
+    """Folder for cached shards. Default for a remote dataset: $XDG_CACHE_HOME/thdpack. A local
+    dataset is cached only if this option is given."""
     cache_bytes: ByteSize = 32 << 30
     """Maximum bytes of shards in --cache-dir, for example 20G."""
     prefetch: int = 4
@@ -247,8 +251,8 @@ class PlanOptions:
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = 0
-    """Number of tokens of the whole run. 0: 500,000 steps, as in the published ESM-2 runs, but at
-    most 100 epochs of the dataset. `thdpack train` without --steps does the same. With --init-from,
-    `thdpack train` trains at most 20 epochs."""
+    """Number of tokens of the whole run. 0 stands for 500,000 steps, as in the published ESM-2
+    runs, but for at most 100 epochs of the dataset. `thdpack train` without --steps does the same.
+    With --init-from, `thdpack train` trains at most 20 epochs."""
     log_json: bool = False
     """Print JSON instead of text."""

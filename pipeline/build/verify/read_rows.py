@@ -118,7 +118,7 @@ def _schema_problems(found: pa.Schema, expected: pa.Schema, where: str) -> list[
         for field in expected
         if field.name not in found.names or not found.field(field.name).equals(field)
     ]
-    return wrong or [f"{where}: its columns are not those of records/, in this order"]
+    return wrong or [f"{where}: it has additional columns, or its columns are in another order"]
 
 
 def _row_groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
@@ -159,7 +159,7 @@ def _check_rows(ordinal: NDArray[np.int64], rows: NDArray[Any], findings: Findin
     findings.add("has a split, shard or bucket although it was not kept", ordinal[~kept & placed])
     duplicate = rows["status"] == STATUS_CODES.index(Status.DUPLICATE)
     findings.add(
-        "a duplicate has no duplicate_of, or another record has one",
+        "is a duplicate without duplicate_of, or has duplicate_of but is no duplicate",
         ordinal[duplicate != (rows["duplicate_of"] >= 0)],
     )
 
@@ -183,7 +183,7 @@ def _check_matches(
     file = _keys(one_chunk(table.column("match_file")), _index_in(files), null=-1)
     missing = (kind < 0) | (file < 0) | ~_valid(one_chunk(table.column("match")))
     findings.add(
-        "excluded without exclusion, match or match_file, or by a file that --exclude did not name",
+        "was excluded, but exclusion, match or match_file is null, or --exclude names no such file",
         ordinal[excluded & missing],
     )
     empty = (kind == -1) & (file == -1) & ~_valid(one_chunk(table.column("match")))
@@ -194,7 +194,7 @@ def _check_matches(
 
 
 def shard_key(name: str) -> int:
-    """Return a number for a shard's name. Two names have the same number with odds of 2⁻⁶⁴."""
+    """Return a number for a shard's name. The probability that two names share a number is 2⁻⁶⁴."""
     return xxhash.xxh3_64_intdigest(name.encode()) or 1
 
 

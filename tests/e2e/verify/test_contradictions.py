@@ -150,7 +150,7 @@ def a_split_of_a_record_that_was_not_kept(dataset: OpenDataset) -> set[str]:
 
 def an_original_of_a_kept_record(dataset: OpenDataset) -> set[str]:
     dataset.all(status="kept")[1]["duplicate_of"] = 0
-    return {"a duplicate has no duplicate_of, or another record has one"}
+    return {"is a duplicate without duplicate_of, or has duplicate_of but is no duplicate"}
 
 
 def an_original_of_another_hash(dataset: OpenDataset) -> set[str]:

@@ -11,7 +11,7 @@ from tests.helpers.data.damaged_datasets import OpenDataset, laws, leave_out
 OPTIONS = ("--exclude", "test.fasta", "--exclude", "ids.txt")
 MATCH = ("exclusion", "match", "match_file")
 WITHOUT = (
-    "excluded without exclusion, match or match_file, or by a file that --exclude did not name"
+    "was excluded, but exclusion, match or match_file is null, or --exclude names no such file"
 )
 NOT_EXCLUDED = "has exclusion, match or match_file although it was not excluded"
 KEPT = "kept although a record with the same residues is excluded"

@@ -239,7 +239,7 @@ def test_a_manifest_with_an_invalid_path_is_refused(dataset: Path, name: str) ->
         Manifest.from_json(signed(raw), where="here")
 
 
-def test_an_edited_manifest_or_one_of_another_version_is_refused(dataset: Path) -> None:
+def test_a_manifest_that_was_edited_or_has_another_version_is_refused(dataset: Path) -> None:
     text = (dataset / "manifest.json").read_text()
     raw = asdict(read_manifest(dataset))
     for bad, message in (

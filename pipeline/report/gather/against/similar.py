@@ -45,8 +45,8 @@ def refuse_unsearchable(url: str) -> str:
     """
     if local_path(url) is None:
         raise DatasetError(
-            f"{url}: --against mmseqs:… reads the shards of datasets on local disks only; give the "
-            "file without mmseqs: to look for equal sequences"
+            f"{url}: --against mmseqs:… reads the shards of datasets on local disks only; to "
+            "look for equal sequences, omit the prefix mmseqs:"
         )
     return find_mmseqs("against")
 
