@@ -59,7 +59,7 @@ def planned(run: Run, corpus: Path, out: Path, *more: str, **sizes: int) -> int:
     )
 
 
-def test_a_task_list_gives_the_bytes_of_one_command(
+def test_a_task_list_gives_the_same_bytes_as_one_command(
     run: Run,
     run_process: Run,
     tmp_path: Path,
@@ -83,14 +83,14 @@ def test_a_task_list_gives_the_bytes_of_one_command(
     assert digest(out) == whole
 
 
-def test_tasks_killed_repeatedly_give_the_same_bytes(
+def test_a_task_list_whose_tasks_are_killed_repeatedly_gives_the_same_bytes(
     run: Run,
     tmp_path: Path,
     corpus: Path,
 ) -> None:
     """Run three array elements at the same time; kill and requeue each, as Slurm does. Then commit.
 
-    Each kill comes right before a change of the dataset's folder. An element makes at most five
+    Each kill comes right before a change in the dataset's folder. An element makes at most four
     changes in a round, so it finishes at most one task, and work remains for the next round.
     """
     out = tmp_path / "out"

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.helpers.processes.command_line import REPO
 
 
-def test_an_installation_prints_the_last_step_of_pip_while_it_waits(tmp_path: Path) -> None:
+def test_make_prints_the_latest_step_of_pip_while_pip_runs(tmp_path: Path) -> None:
     (tmp_path / "install.log").write_text("Collecting numpy\nDownloading pyarrow\n")
     rule = "wait-for-pip:\n\t@$(SHOW_PIP); until [ -e $(VENV)/seen ]; do sleep 0.05; done"
     words = ["make", "--no-print-directory", "--eval", rule, "wait-for-pip"]

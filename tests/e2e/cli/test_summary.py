@@ -45,7 +45,7 @@ from tests.helpers.processes.command_line import Run
         (1, "valid=0.01", {"valid": "empty"}),
     ],
 )
-def test_an_empty_split_is_explained_if_the_option_split_gives_it_a_share(
+def test_the_summary_explains_a_split_that_is_empty_although_its_share_is_above_zero(
     run: Run, tmp_path: Path, records: int, split: str, said: dict[str, str]
 ) -> None:
     path = tmp_path / "x.fasta"

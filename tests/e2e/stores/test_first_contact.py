@@ -273,7 +273,7 @@ def test_a_build_on_an_rclone_server_needs_no_special_settings(
     assert "the store refuses the credentials (SignatureDoesNotMatch)" in said
 
 
-def test_a_dataset_at_the_root_of_the_inputs_bucket_gives_a_warning(
+def test_a_dataset_at_the_root_of_a_bucket_that_holds_inputs_gives_a_warning(
     run: Run, own_store: ObjectStore, small: Path
 ) -> None:
     put("s3://bucket/in/made.fasta", small.read_bytes())

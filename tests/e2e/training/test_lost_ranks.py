@@ -126,7 +126,7 @@ def test_a_rank_that_waits_outside_of_collectives_names_the_lost_rank(
     check_said(job, 1)
 
 
-@pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes minutes: THDPACK_LONG=1")
+@pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes minutes; set THDPACK_LONG=1")
 @pytest.mark.timeout(1800)
 def test_fifty_lost_ranks_under_load_are_all_named(many_shards: Path, tmp_path: Path) -> None:
     chance = random.Random(int(os.environ.get("THDPACK_TEST_SEED", "0")))

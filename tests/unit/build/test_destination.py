@@ -100,7 +100,7 @@ def test_a_build_that_removed_files_of_a_newly_committed_dataset_reports_it(
         build_here(corpus, OUT, seed=1, overwrite=True, **SMALL)
 
 
-def test_a_build_whose_file_another_build_removed_fails_and_the_next_build_writes_it_again(
+def test_a_build_fails_if_another_build_removed_its_file_and_the_next_build_writes_it_again(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(corpus, OUT, seed=1, **SMALL)
