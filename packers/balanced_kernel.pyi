@@ -33,7 +33,8 @@ def place(
         members: int64[M], indices in descending order of length.
         bucket_of: int32[N], bucket of each sequence; set for each member that finds room.
         first_bucket: number of the first of the B buckets.
-        by_length: int64[longest + 1], scratch memory; all values are -1 before and after the call.
+        by_length: int64[largest length + 1], scratch memory; all values are -1 before and after
+            the call.
         free: int64[B], number of free tokens of each bucket; equal to capacity before the call.
         cost, count: int64[B], Σ length² and number of sequences of each bucket; 0 before the call.
     """

@@ -8,7 +8,7 @@ forward and backward.
 The ranks that share a bucket are called a group. The benchmark measures each group size that
 divides the number of ranks. Initial weights are random, as in a training run. All weight matrices
 are multiplied by 3, because attention would otherwise be nearly uniform. Each rank holds all
-parameters in bf16. Gradients are summed over a group in fp32.
+parameters, in bf16 with backend `te`. Gradients are summed over a group in fp32.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ divided tensor costs a collective in each step."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowShards:
-    """Rows of tensors that belong to this rank.
+    """The rows of each tensor that belong to this rank.
 
     A tensor is divided if it is large and its number of rows is a multiple of `ranks`. Other
     tensors, such as biases, are updated completely by every rank.

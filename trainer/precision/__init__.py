@@ -1,9 +1,10 @@
 """Number formats of a run: dtypes, Transformer Engine's recipes for formats of 8 and 4 bits, and
 the scaling state of these recipes.
 
-Master weights, gradient norms, Adam's state and the loss are always fp32. Backend te stores weights
-in bf16 (in FP8 with --quantized-init), and the optimizer holds masters, which are fp32 copies of
-the weights. Backend torch stores weights in fp32 and casts them for each matrix product.
+Master weights, gradient norms, Adam's state and the loss are always fp32. Backend `te` stores
+weights in bf16 (in FP8 with --quantized-init), and the optimizer holds masters, which are fp32
+copies of the weights. Backend `torch` stores weights in fp32 and casts them for each matrix
+product.
 
 A precision is "low" if the matrix products of layers run in 8 or 4 bits. Attention, norms and the
 head then run in bf16. Start reading at `resolve.py`.

@@ -45,7 +45,7 @@ LOW: Final[Mapping[str, LowPrecision]] = {
     "fp8-delayed": LowPrecision(first=(8, 9), available="is_fp8_available"),
     "fp8-current": LowPrecision(first=(8, 9), available="is_fp8_available"),
     "fp8-block": LowPrecision(first=(9, 0), available="is_fp8_block_scaling_available"),
-    # On 12.x, Transformer Engine lacks some matrix layouts.
+    # For compute capability 12.x, Transformer Engine lacks some matrix layouts.
     "mxfp8": LowPrecision(first=(10, 0), end=(12, 0), available="is_mxfp8_available", multiple=32),
     # 32, because a row must be a multiple of 16 bytes, which are 32 numbers of 4 bits.
     "nvfp4": LowPrecision(first=(10, 0), available="is_nvfp4_available", multiple=32, fp8=False),
@@ -83,7 +83,7 @@ def low_layers(compute: ComputeOptions, layers: int) -> list[bool]:
 
 
 def _listed(text: str, layers: int) -> list[bool]:
-    """Return the layers of a list like 0,4,8-20."""
+    """Return for each layer whether a list such as 0,4,8-20 names it, bool[layers]."""
     chosen: set[int] = set()
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)

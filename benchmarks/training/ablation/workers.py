@@ -16,7 +16,7 @@ from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
 
 Batch = dict[str, Tensor]
-"""Tensors of one batch, by name.
+"""Tensors of one batch, by name. `Recipe` explains `columns` and `slots`.
 
 input_ids, labels: int64[sequences, columns] if padded, int64[1, slots] if packed
 counts: int64[2]: number of real tokens, Σ length²
