@@ -134,7 +134,7 @@ def planned_here(out: Folder) -> str | None:
 
 
 def comes_of(manifest: Manifest, plan: str) -> bool:
-    """Return whether a manifest has the options, version, input names and input sizes of a plan.
+    """Return whether a manifest and a plan agree in options, version, and names and sizes of files.
 
     plan: digest of the plan.
     """

@@ -65,7 +65,7 @@ class PlainReporter:
 class JsonReporter:
     """Prints one JSON object per line on standard output.
 
-    The key `event` has the value phase, progress or note.
+    The key `event` has the value "phase", "progress" or "note".
     """
 
     def phase(self, name: str, total_bytes: int) -> None:

@@ -2,8 +2,8 @@
 
 The compression is detected from the content. A compressed file is called an archive here. It may
 have several parts in a row: gzip members, zstd frames, xz streams or bzip2 streams. If a later part
-is damaged near its start, Python's own readers stop without an error and lose the remaining data.
-This module raises an error instead.
+of an xz or bzip2 file is damaged near its start, Python's own readers stop without an error and
+lose the remaining data. This module raises an error instead.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DamagedArchiveError(Exception):
 
 
 class NoEndBlockError(EOFError):
-    """A bgz archive ends with a complete block, but lacks its empty last block."""
+    """A bgz archive is truncated: the empty block that bgzip writes last is missing."""
 
 
 class ArchiveNeedsError(Exception):
@@ -101,8 +101,8 @@ def broken_archive_errors() -> tuple[type[Exception], ...]:
 class _Blocks:
     """A gzip file. If bgzip wrote the file, its last block must be bgzip's empty block.
 
-    bgzip writes one complete gzip member after another, and at the end an empty block. If bgzip was
-    killed, only the missing empty block shows that the file is incomplete.
+    bgzip writes one complete gzip member after another, and at the end an empty block. If a file
+    ends between two members, only the missing empty block shows that it is incomplete.
     """
 
     def __init__(self, raw: BinaryIO) -> None:

@@ -55,7 +55,8 @@ def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
 
 
 def _bytes_of(*letters: Letter) -> str:
-    """Return the characters of classes that are the same in every vocabulary."""
+    """Return all characters of some classes, which must have the same characters in every
+    vocabulary."""
     return bytes(np.flatnonzero(np.isin(letter_classes(ESM2), letters)).astype(np.uint8)).decode()
 
 
@@ -100,7 +101,7 @@ def encode(residues: str, classes: NDArray[np.uint8], unk: int) -> tuple[NDArray
 
 def first_unknown_letter(lines: str, classes: NDArray[np.uint8]) -> tuple[str, int] | None:
     """Return the first letter of a FASTA record that becomes <unk>, and its line number from 0."""
-    star = None  # a `*` is unknown only if a residue follows
+    star = None  # the first `*`, which is unknown unless it ends the record
     for number, line in enumerate(LINE_END.split(lines)):
         for letter in "" if line.startswith(";") else line.rstrip():
             kind = classes[min(ord(letter), 255)]

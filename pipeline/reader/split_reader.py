@@ -97,7 +97,8 @@ class SplitReader:
         )
 
     def join_mixture(self, shape: BucketShape, next_use: NextUse) -> None:
-        """Join a mixture: return buckets of its shape, and evict shards by its next uses.
+        """Join a mixture: return buckets of its shape, and let its next uses decide which shards
+        the cache evicts.
 
         Args:
             shape: shape that fits the buckets of all datasets of the mixture.

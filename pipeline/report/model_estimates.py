@@ -9,7 +9,8 @@ from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetRow:
-    """Training time of one model at one precision. A whole run is the model's published training.
+    """Training time of one model at one precision. A whole run has as many tokens as the training
+    run that the model's authors published.
 
     preset: name of the model
     tokens_per_second: measured throughput of one GPU, in tokens/s without padding

@@ -9,8 +9,8 @@ MOST_CHARACTERS: Final = 200
 ONE_LINE: Final = (
     r"\A(?=.*\S)[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]+\Z"
 )
-"""Pattern of a line: no control characters, line breaks, or marks that reverse the direction of
-text. Surrogates stand for bytes that are not UTF-8, and JSON cannot hold them."""
+"""Pattern of a line without control characters, line breaks, surrogates, or marks that reverse the
+direction of text. Surrogates stand for bytes that are not UTF-8, and JSON cannot hold them."""
 
 
 def check_one_line(text: str | None, *, name: str) -> None:

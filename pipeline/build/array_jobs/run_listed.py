@@ -100,7 +100,8 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
 def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter) -> int:
     """Run tasks, and return the number of tasks that had finished before.
 
-    If a task finds a damaged work file of an earlier task, run that task again, and then retry.
+    If a task finds that an earlier task's work file is damaged, run the earlier task again, and
+    then retry.
     """
     work = partial(run_once, out=listed.out)
     finished: set[int] = set()
@@ -116,7 +117,8 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
     job = next((task.job for task in tasks if isinstance(task, ReduceTask)), None)
 
     def run_again(name: str) -> None:
-        if job is not None and name == writer_of(job.joined):  # no task writes this file
+        if job is not None and name == writer_of(job.joined):
+            # no task writes this file: `join_clusters` writes it, in this process
             listed.work.remove(job.joined)
             join_clusters(listed, job)
             return

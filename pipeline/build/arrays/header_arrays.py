@@ -31,7 +31,8 @@ HEADER_ARRAYS: Final[dict[str, Callable[[HeaderColumns], pa.Array]]] = {
     ),
     "database": lambda headers: words_array(headers.database, DATABASES),
 }
-"""Columns of records/ that headers state. A value that a header does not state is null."""
+"""For each column of records/ whose values come from headers, the function that makes the column. A
+value that a header does not state is null."""
 
 
 def words_array(codes: NDArray[Any], words: Sequence[str]) -> pa.Array:

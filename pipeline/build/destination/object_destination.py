@@ -199,7 +199,7 @@ class ObjectDestination:
         """
         left = [f"{self._work.where()}/"] if self._work else []
         committed = self.out.content(MANIFEST_NAME) or b""
-        # a build of the same plan has committed files of these names
+        # a build of the same plan writes the same names; if it committed, its dataset needs them
         if self._build and f"/{self._build}-".encode() not in committed:
             left.insert(0, self.out.where(f"*/{self._build}-*"))
         unused = (
@@ -215,7 +215,7 @@ class ObjectDestination:
 
 def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
     """Return 16 hexadecimal digits: a digest of everything that intermediate files depend on."""
-    import pyarrow as pa  # slow to import, and not needed for local builds
+    import pyarrow as pa  # slow to import; local destinations do not call this function
 
     values = {
         "options": options.shape(),

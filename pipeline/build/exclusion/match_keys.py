@@ -7,7 +7,8 @@
 | 0 to 39 | index of the entry in the file |
 
 If a record has several matches, the match with the smallest kind is preferred. The entries of one
-file are in the order of preference. `ExclusionIndex` compares entries of different files.
+file are in the order of preference. If entries of different files match with the same kind, the key
+does not decide: `ExclusionIndex.preferred` chooses.
 """
 
 from __future__ import annotations

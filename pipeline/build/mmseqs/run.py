@@ -1,4 +1,4 @@
-"""Run MMseqs2 as a child process that ends with this process, and show its errors."""
+"""Run MMseqs2 as a child process that ends with this process. Errors show the output of MMseqs2."""
 
 from __future__ import annotations
 

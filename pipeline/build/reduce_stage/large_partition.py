@@ -7,8 +7,8 @@ consecutive records that fit into memory.
    sequences. Also keep a row for each kept record, without the columns of texts. With --exclude,
    note which records are excluded. If `RecordExclusion.spreads` is True, one more pass comes before
    this one: it finds the excluded records whose duplicates are excluded too.
-2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each
-   record's first sequence in the record's row.
+2. The caller shuffles, packs and writes the kept sequences (with `--long split`, a record may have
+   several). In each record's row, it stores the shard and bucket of the record's first sequence.
 3. Second pass: for each run, mark each duplicate, and name the record that the duplicate repeats.
    Copy split, shard and bucket to kept records. Yield a complete row for every record.
 

@@ -122,7 +122,7 @@ def _metadata_groups(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def records_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of columns of records/.
+    """Return a Parquet writer for the columns of records/.
 
     Texts and dictionaries are compressed with lz4. Compression of all columns with zstd would save
     10 % of the size, but take three times as long. Hashes cannot be compressed.
@@ -143,7 +143,7 @@ def records_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
-    """Yield at least one row group. The sizes depend on the rows, not on the blocks."""
+    """Yield at least one row group. The sizes do not depend on the division into blocks."""
     waiting = empty_rows()
     groups = 0
     for block in blocks:

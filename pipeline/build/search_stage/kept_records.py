@@ -70,8 +70,8 @@ def fasta_entries(
 
 
 def _first_records(spilled: SpilledRecords) -> Iterator[tuple[RecordRun, NDArray[np.int64]]]:
-    """Yield the runs of a partition, each with the rows of the kept records whose sequence no
-    earlier kept record of the partition has, int64[M]."""
+    """Yield each run of a partition with the indices of some of its rows, int64[M]. These rows are
+    kept records, and no earlier kept record of the partition has the same sequence."""
     seen = np.empty(0, dtype="S16")
     for run in spilled.runs():
         kept = np.flatnonzero(run.rows.status == KEPT)

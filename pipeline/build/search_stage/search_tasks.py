@@ -18,7 +18,7 @@ class _MmseqsTask:
     The result is `job.prepared[index]`, but with the new work file `output`.
 
     index: index of the file in `job.prepared`
-    file: the file that the option names, or the value of the option
+    file: the file that `--exclude` names, or the value of `--clusters`
     partitions: number of partitions of the build
     threads: number of threads of MMseqs2. The identity does not include `threads`, because the
         result does not depend on it.

@@ -3,8 +3,8 @@
 `--exclude mmseqs:FILE` and `thdpack stats --against mmseqs:FILE` use the settings of this module.
 These settings are given, because their defaults may differ between versions of MMseqs2. All other
 settings have the defaults of MMseqs2. `--split 1` keeps MMseqs2 from dividing the targets according
-to the machine's memory. MMseqs2 writes the same rows with any number of threads, but in another
-order.
+to the machine's memory. With any number of threads, MMseqs2 writes the same rows, but their order
+may differ.
 """
 
 from __future__ import annotations

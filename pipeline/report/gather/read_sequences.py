@@ -2,8 +2,8 @@
 
 Several threads read ranges (parts) of a large uncompressed file at the same time. The threads run
 in parallel, because the parser's compiled code releases the GIL. A thread reads its range in blocks
-of 50 MB. Each thread needs memory for two blocks. Each record needs 50 bytes and the bytes of its
-id.
+of records, of about 24 MiB of text each. Each thread needs memory for two blocks. Each record needs
+50 bytes and the bytes of its id.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def _first_headers(block: RecordBlock) -> list[tuple[bytes, bytes]]:
 
 
 def _sample(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the first headers, about HEADERS_TRIED bytes. A sample of joined samples has the same
-    headers, however the records were divided into blocks."""
+    """Return the first headers, about HEADERS_TRIED bytes. The sample of several joined samples
+    equals the sample of all headers. Therefore the division into blocks does not matter."""
     found: list[tuple[bytes, bytes]] = []
     size = 0
     for header in headers:

@@ -31,7 +31,7 @@ from schemas.errors import InputError
 from schemas.records import MOST_METADATA_COLUMNS, ColumnType, records_schema
 
 KEYS: Final = ("accession", "entry", "id")
-"""Names of the key column. The first of them that the table has is the key."""
+"""Possible names of the key column. The first of these that the table has is the key column."""
 _TEXT_FORMATS: Final = ("csv", "tsv")
 _LOOK: Final = 1 << 16
 _LONGEST_NAME: Final = 255
