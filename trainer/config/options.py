@@ -110,8 +110,9 @@ class OptimizerOptions:
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
     """Peak learning rate."""
     schedule: Schedule = "linear"
-    """Learning rate after the warm-up. linear, cosine: linear or cosine decay. wsd (warmup, stable,
-    decay): first the peak, then linear decay in the last --decay-fraction of the run."""
+    """Learning rate after the warm-up: linear decay, cosine decay, or wsd (warmup, stable, decay).
+    With wsd, it stays at the peak, and then decays linearly in the last --decay-fraction of the
+    run."""
     warmup_steps: AutoInt = AUTO
     """Number of steps in which the learning rate rises linearly from 0 to its peak. auto means
     2,000 steps in a new run, but at most a tenth of --steps. A resumed run keeps its warm-up."""
@@ -216,8 +217,8 @@ class OutputOptions:
     wandb_project: str = ""
     """Also send metrics to this project of Weights & Biases."""
     peak_tflops: float = 0.0
-    """Peak TFLOP/s of one device, to compute MFU (model FLOP/s utilization). 0: the dense bf16 peak
-    of a known GPU; no MFU on other devices."""
+    """Peak TFLOP/s of one device, to compute MFU (model FLOP/s utilization). 0 stands for the dense
+    bf16 peak of a known GPU. On other devices, MFU is then not computed."""
     profile: bool = False
     """Write a torch profiler trace of three steps (the 11th to the 13th after the start or resume)
     to OUT/trace.json."""

@@ -76,7 +76,7 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
         others = f"; {len(differing)} ranks differ from rank 0" if differing[1:] else ""
         raise ValueError(
             f"rank {differing[0]} on {where} differs from rank 0 on {host}. Rank {differing[0]} "
-            f"has {differences}{others}. Make all ranks equal"
+            f"has {differences}{others}. All ranks need the same values"
         )
 
 

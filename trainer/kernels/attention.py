@@ -1,9 +1,9 @@
 """Triton kernels of attention with rotary embedding, for packed rows of many short sequences.
 
-cuDNN's THD attention is optimized for long sequences. On a row of 16,384 tokens in sequences of
-350, cuDNN spends more than half of its time outside of its two main kernels: it zeroes gradients,
-converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth. (O is the output, and dX is
-the gradient of X.) docs/decisions/0006-speed.md has the figures.
+cuDNN's THD attention is optimized for long sequences. On a row of 16,384 tokens in sequences of 350
+tokens, cuDNN spends more than half of its time outside of its two main kernels: it zeroes
+gradients, converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth. (O is the output,
+and dX is the gradient of X.) docs/decisions/0006-speed.md has the figures.
 
 Our backward pass has two kernels: one for dQ, and one for dK and dV. These kernels rotate dQ
 and dK back, and write dQ, dK and dV directly into the gradient of fused QKV. All sums are in a
