@@ -267,7 +267,7 @@ def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
 
 
 def every_range(sources: Sequence[Source]) -> list[tuple[int, int, int]]:
-    """Return ranges that cover all sources, as tuples of a source's index, begin and end."""
+    """Return ranges that cover all sources: (index of the source, begin, end) of each range."""
     size = task_bytes(sources)
     return [
         (i, begin, end)

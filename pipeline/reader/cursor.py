@@ -102,7 +102,7 @@ class GlobalCursor(Iterator[Bucket]):
         This method is not named `__init__`, because `help(ShardReader)` would then show this text.
 
         Args:
-            digest: digest of all inputs that determine the order, except the seed.
+            digest: digest of all inputs that determine the order, except split and seed.
             take: function that yields the buckets at ascending positions.
             stop: function that ends the threads. `stop` and `take` must not refer to this object.
                 A reference would keep the object alive, and its threads would never end.

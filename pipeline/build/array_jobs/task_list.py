@@ -1,9 +1,10 @@
 """The task list of a build. Every process that a scheduler starts reads this list.
 
-Every process needs access to the dataset's folder. The list holds map and hash tasks, then link
-tasks (with --clusters), then reduce tasks. A task can run only after all tasks of earlier stages
-have finished. A finished task leaves a marker (a JSON file). A task may run twice, even at the same
-time on two machines: both runs write the same bytes.
+Every process needs access to the dataset's folder. The list holds map tasks and hash tasks (which
+hash ranges of Parquet and Arrow inputs), then link tasks (with --clusters), then reduce tasks. A
+task can run only after all tasks of earlier stages have finished. A finished task leaves a marker
+(a JSON file). A task may run twice, even at the same time on two machines: both runs write the same
+bytes.
 """
 
 from __future__ import annotations

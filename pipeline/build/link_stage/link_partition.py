@@ -7,8 +7,8 @@ first piece as a record of the other. Records with the same first piece are in o
 1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
    MMseqs2 made the table in this build, look up the hash of the record's sequence instead.
 2. For each first piece, collect the clusters of all kept records with this first piece. (Duplicates
-   are still among the kept records.) Each other cluster is paired with the one that has the
-   smallest key: the two must be joined.
+   are still among the kept records.) The cluster with the smallest key forms a pair with each of
+   the other clusters, because these clusters must be joined.
 3. If a kept record is not in the table, but another record with the same first piece is, give it
    the other record's cluster.
 

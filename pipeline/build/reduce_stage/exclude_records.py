@@ -32,8 +32,8 @@ Tokens = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 class RecordExclusion:
-    """Marks the excluded records of one partition, run by run. A run is a number of consecutive
-    records that fit into memory.
+    """Marks the excluded records of one partition, run by run. A run is a group of consecutive
+    records that fits into memory.
 
     by_kind: int64[kinds], number of excluded records with each kind of match
     by_file: int64[files], number of excluded records whose match is in each file

@@ -2,6 +2,7 @@
 
 The key of a member is the xxh3_64 of its id. The key of a cluster is its representative's key. If
 clusters were joined, the smallest of their keys is the key of the joined cluster.
+
 A process that looks up members maps the file into memory. A file in an object store is first copied
 to a temporary file on the local disk.
 """
@@ -90,7 +91,7 @@ class ClusterTable:
     examples: tuple[str, ...]
 
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the key of each member's cluster, uint64[N]; 0 for a key that is no member."""
+        """Return the key of each member's cluster, uint64[N]; 0 for a key that no member has."""
         found = np.zeros(keys.size, dtype=np.uint64)
         order = np.argsort(keys)  # so that the keys to look up in one batch are adjacent
         wanted = keys[order]

@@ -126,7 +126,8 @@ def _sufficient(
 def _name_entries(
     query: pa.Array, target: pa.Array, q_aligned: NDArray[np.int64], t_aligned: NDArray[np.int64]
 ) -> NameEntries:
-    """Return an entry for each id: the matches of a query are its targets, and the reverse."""
+    """Return an entry for each id. Its matches are the ids beside it: a query's targets, or a
+    target's queries."""
     both = pa.concat_arrays([query, target]).dictionary_encode()
     texts = both.dictionary.to_pylist()
     order = sorted(range(len(texts)), key=lambda i: texts[i])

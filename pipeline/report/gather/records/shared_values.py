@@ -1,6 +1,6 @@
 """Measure leaks: find the sequences and the clusters that several splits have in common.
 
-A value is the hash of a sequence, or a cluster. The values of all splits except the largest are
+A value is a sequence's hash or a cluster's key. The values of all splits except the largest are
 collected, and are then looked up in the largest split. This needs memory for the smaller splits
 only.
 """
