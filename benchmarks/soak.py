@@ -51,7 +51,7 @@ class Options:
     tmp_bytes: int = 3 << 30
     """Size of the small temporary disk, in bytes."""
     pythons: tuple[str, ...] = ("python3.12", "python3.13", "python3.14")
-    """Names or paths of Python interpreters. Each needs minutes to set up its environment."""
+    """Names or paths of Python interpreters. Setting up an environment for each takes minutes."""
     out: Path | None = None
     """Markdown file. Each row of the table is appended to this file when the row's tests end."""
 

@@ -3,8 +3,9 @@
     python -m benchmarks.offline.clusters --rows 60000000
 
 The benchmark generates the table with a fixed seed: clusters of 1 to 5 members, in random order, as
-plain text. One process reads the table, as in a build. Then --workers processes look up as many
-random members as the table has rows. Each task looks up PARTITION_RECORDS members.
+plain text. One process reads the table, as in a build. Then several processes
+(`--workers`) look up as many random members as the table has rows. Each task looks up
+PARTITION_RECORDS members.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure the sorting of a `--metadata` table (time, memory), and builds with such a table (time).
+"""Measure what a table of `--metadata` costs: time and memory to sort it, and time of a build.
 
     python -m benchmarks.offline.metadata                     # table of 3 M rows, 0.5 M records
     python -m benchmarks.offline.metadata --rows 15000000 --records 0

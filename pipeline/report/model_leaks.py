@@ -31,7 +31,7 @@ class SharedValues:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exclusion:
-    """Records that the build left out for one file of `--exclude`, for one reason.
+    """Records that the build left out because of one file of `--exclude`, for one reason.
 
     kind: reason, one of `schemas.records.EXCLUSION_KINDS`
     file: name of the file
@@ -50,7 +50,8 @@ class SimilarEntries:
 
     The records are compared after cropping, the entries in full.
 
-    identity, coverage: minimum values, from 0 to 1; the coverage of either sequence suffices
+    identity, coverage: minimum values, from 0 to 1. It is enough if the coverage of one of the two
+      sequences reaches the minimum
     in_splits: for each split, the number of entries that are similar to one of its kept records
     in_kept: number of entries that are similar to a kept record
     records: for each split, the number of its kept records that are similar to an entry
@@ -67,8 +68,8 @@ class SimilarEntries:
 class FileOverlap:
     """Entries of a file of sequences that are also in the dataset.
 
-    An entry is in a group of records if all its residues, before cropping, equal those of a record
-    of the group. An entry may be in several groups.
+    An entry is in a group of records if it has the same residues as a record of the group, before
+    cropping. An entry may be in several groups.
 
     name: path or URL of the file, as given on the command line
     entries: number of entries in the file

@@ -1,5 +1,5 @@
-"""state.json: the state of a run that a checkpoint stores besides tensors. Reading the file checks
-the type of each field.
+"""state.json in a checkpoint: the state of the run, except its tensors. Reading the file checks the
+type of each field.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Final
 PREFIX: Final = "thdpack train"
 """Beginning of each message of the command."""
 _ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
-"""Environment variable of torchrun: the file in which a rank explains why it ends."""
+"""Environment variable of torchrun: path of the file in which a rank explains why it ends."""
 _last = ""
 
 

@@ -8,9 +8,9 @@
     model.save_pretrained("mine")
     model = AutoModelForMaskedLM.from_pretrained("mine")
 
-Use this class for fine-tuning in a Hugging Face program. The class needs the extra `hf` (pip
-install 'thdpack[hf]'). The export of `trainer.train` is a plain EsmForMaskedLM, and does not need
-this module.
+Use this class for fine-tuning in a Hugging Face program. The class needs thdpack's extra
+`hf` (`pip install -e '.[hf]'`). The export of `trainer.train` is a plain EsmForMaskedLM, and does
+not need this module.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from trainer.model.initialize import build, draw, fill
 class ThdpackEsmConfig(PreTrainedConfig):
     """Configuration of the model.
 
-    backend: te, torch or auto. auto is te if the machine has a GPU and Transformer Engine, else
-        torch.
+    backend: "te", "torch" or "auto". "auto" means "te" if the machine has a GPU and Transformer
+        Engine, else "torch".
     """
 
     model_type = "thdpack_esm"

@@ -61,8 +61,8 @@ def read_list(content: bytes, where: str) -> NotedList:
 
 
 def _consistent(planned: Plan) -> bool:
-    """Return whether a plan has at least one partition, knows the format of every source, and has
-    only ranges that lie in one of its sources."""
+    """Return whether a plan has at least one partition, only sources of known formats, and only
+    ranges that lie in one of its sources."""
     ranges = (*planned.ranges, *planned.hashed)
     return (
         planned.partitions > 0

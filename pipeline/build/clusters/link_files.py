@@ -1,4 +1,4 @@
-"""Link files: the cluster of each record of a partition, written by link tasks.
+"""Link files. A link task writes one, with the cluster of each record of its partition.
 
 A frame is a record batch with its hash (see `spill.frames`). Parts of a link file:
 

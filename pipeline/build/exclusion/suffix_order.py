@@ -5,8 +5,8 @@ entry. The result is a suffix array, made by prefix doubling:
 
 1. Sort the positions by the WINDOW tokens that begin there. Positions with equal tokens form a
    group. Groups are numbered in this order.
-2. Sort each group: compare position p by the number of the group of p + WINDOW. The positions of a
-   new, smaller group then agree in 2 · WINDOW tokens.
+2. Sort each group. The sort key of position p is the number of the group that holds p + WINDOW.
+   The positions of a new, smaller group then agree in 2 · WINDOW tokens.
 3. Repeat with twice the distance. A group is finished when it has one position, or when the
    compared tokens reach the end of an entry.
 

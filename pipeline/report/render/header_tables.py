@@ -1,4 +1,4 @@
-"""Tables of the records by values from their headers: database, protein existence, taxon."""
+"""Tables that count records by values from their headers: database, protein existence, taxon."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _COUNTS: Columns[Counts] = {
 
 
 def headers(found: HeaderCounts) -> Table:
-    """Return the counts of records by database, by protein existence, and by fragment or not.
+    """Count records by database, by level of protein existence, and by whether they are fragments.
 
-    A column that no header states has no rows.
+    A kind of value that no header states has no rows.
     """
     kinds: tuple[tuple[str, tuple[Group, ...], Callable[[Group], str]], ...] = (
         ("database", found.databases, lambda group: str(group.value or "not stated")),

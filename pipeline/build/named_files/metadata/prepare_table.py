@@ -3,7 +3,7 @@
 1. Read the table in runs of about RUN_BYTES. Sort each run by the 64-bit hash of the keys, and
    append it to a temporary file.
 2. Divide the hashes into ranges of about RUN_BYTES. For each range, collect its rows from all runs,
-   sort them, refuse keys that occur twice, and write them as a record batch of the work file.
+   sort them, refuse keys that occur twice, and write the rows as a batch of the work file.
 
 The work file is an Arrow file with these columns: the hash, the row's number in the table, the key
 (its column name is empty), and the other columns of the table. Equal hashes are in the same batch.
@@ -190,7 +190,7 @@ def _merged(
     schema = _work_schema(types)
     edges = _range_edges(path)
     for begin, end in itertools.pairwise(edges.T.tolist()):
-        # map the file for each range, so that the pages of earlier ranges take no memory
+        # map the file anew for each range, so that the pages of earlier ranges take no memory
         with pa.memory_map(str(path)) as mapped:
             runs = pa.ipc.open_file(mapped)
             parts = [
