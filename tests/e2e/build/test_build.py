@@ -247,7 +247,7 @@ def test_sequences_in_a_bucket_are_not_sorted_by_length(
     assert sum(lengths == sorted(lengths, reverse=True) for lengths in spans) < len(spans) / 4
 
 
-def test_a_finished_build_is_not_repeated_and_other_options_or_inputs_need_overwrite(
+def test_the_same_build_is_not_repeated_and_a_changed_build_needs_overwrite(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"

@@ -77,7 +77,7 @@ def test_torchrun_works_in_a_folder_that_has_packages_with_our_names(
         (("esm2-9m", "--help"), 2, "no preset esm2-9m: did you mean esm2-8m?"),
     ],
 )
-def test_the_help_of_train_needs_no_extra(
+def test_the_help_of_train_works_without_pip_extras(
     tmp_path: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     program = f"""
@@ -102,7 +102,7 @@ def test_training_without_torch_prints_one_line_that_names_the_extra(tmp_path: P
     assert done.stderr == f"thdpack train: training needs torch: pip install -e '{REPO}[train]'\n"
 
 
-def test_the_error_for_another_package_imported_before_ours_names_both(
+def test_if_another_package_was_imported_before_ours_the_error_names_both(
     tmp_path: Path,
 ) -> None:
     theirs = tmp_path / "schemas" / "__init__.py"

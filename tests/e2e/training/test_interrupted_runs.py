@@ -129,8 +129,8 @@ def test_after_a_signal_in_the_last_step_the_same_command_validates_and_exports(
 ) -> None:
     out = tmp_path / "run"
     batch = ("--buckets-per-step", str(2 * ranks), "--validate-every", "0")
-    # Each rank has two micro-batches per step. After a signal, a single rank stops after the
-    # current step, several ranks after the next step: here, both after step 4.
+    # Each rank has two micro-batches per step. A single rank stops after the step in which it gets
+    # the signal. Several ranks stop after the next step. Here, both kinds of run stop after step 4.
     words = [str(int(number)), "7" if ranks == 1 else "5"]
     words += arguments(many_shards, out, *batch, steps=4)
     with Job(SIGNALLED, words, ranks=ranks) as job:

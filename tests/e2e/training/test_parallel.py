@@ -200,7 +200,7 @@ def workers(agent: Job) -> list[int]:
 
 
 @pytest.mark.long
-def test_after_a_killed_rank_torchrun_restarts_the_run_and_the_losses_stay_the_same(
+def test_torchrun_restarts_a_run_after_a_rank_is_killed_and_the_losses_stay_the_same(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"

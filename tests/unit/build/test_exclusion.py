@@ -1,8 +1,8 @@
 """The search of --exclude finds what Python's operator `in` finds. Errors in a file of --exclude
 name the file, and the line if one line is wrong.
 
-The entries of a file of sequences are one text. A window is WINDOW tokens of this text. Shorter
-sequences do not count as contained.
+The entries of a file of sequences are stored as one text. A window is WINDOW tokens of this text.
+Shorter sequences do not count as contained.
 """
 
 from __future__ import annotations
