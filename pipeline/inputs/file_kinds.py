@@ -1,4 +1,5 @@
-"""Detect the kind of a file that is not FASTA from the file's first bytes, for error messages."""
+"""Detect, from a file's first bytes, what kind of file it is if it is not FASTA. Error messages
+name the kind."""
 
 from __future__ import annotations
 
@@ -23,9 +24,13 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (
         b"\x1f\x9d",
         "a file packed by compress (.Z)",
-        "unpack it, as in uncompress -c FILE | thdpack preprocess -",
+        "unpack it, as in `uncompress -c FILE | thdpack preprocess -`",
     ),
-    (b"\x04\x22\x4d\x18", "an lz4 archive", "unpack it, as in lz4 -dc FILE | thdpack preprocess -"),
+    (
+        b"\x04\x22\x4d\x18",
+        "an lz4 archive",
+        "unpack it, as in `lz4 -dc FILE | thdpack preprocess -`",
+    ),
     (b"BAM\x01", "a BAM file", _CONVERT),
     (b"CRAM", "a CRAM file", _CONVERT),
     (b"\x1a\x41\x27\x43", "a 2bit file of nucleotides", _CONVERT),
@@ -98,13 +103,13 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
     if head[_TAR] == b"ustar":
         return "a tar archive: unpack it, and give the files in it"
     if head.startswith(_BYTE_ORDER):
-        return "UTF-16 text: convert it, as in iconv -f UTF-16 -t UTF-8"
+        return "UTF-16 text: convert it, as in `iconv -f UTF-16 -t UTF-8`"
     if _MARKUP.match(head):
         return "an HTML page: did a web site send an error page instead of the file?"
     if _XML.match(head):
         return f"XML: {_CONVERT}"
     if _FASTQ.match(head):
-        return "FASTQ, reads with qualities: convert it, as in seqkit fq2fa"
+        return "FASTQ, reads with qualities: convert it, as in `seqkit fq2fa`"
     if _FLAT_FILE.match(head):
         name, option = ("an EMBL", "embl") if _EMBL.match(head) else ("a Swiss-Prot", "swiss")
         return f"{name} flat file: read it with --format {option}"

@@ -55,7 +55,7 @@ class HeaderCounts:
     taxa: the taxa with the most kept records, at most TOP_TAXA, in the descending order of kept
       records
     distinct_taxa: number of all taxa
-    without_taxon: records whose headers state neither a taxid nor an organism
+    without_taxon: counts of the records whose headers state neither a taxid nor an organism
     """
 
     databases: tuple[Group, ...]

@@ -18,7 +18,7 @@ _SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
 """Pattern of settings such as `steps=100` or `dataset.seed=1`, which other programs (with Hydra)
 accept as options."""
 _GROUP: Final = re.compile(r"[\w-]+-(kwargs|args|config)$")
-"""Pattern of names that hold settings, such as `adamw-kwargs` in `adamw_kwargs.lr=1`."""
+"""Pattern of the name of a group of settings, such as `adamw-kwargs` for `adamw_kwargs.lr=1`."""
 _PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
 _flowing: set[Any] = set()

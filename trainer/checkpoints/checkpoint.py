@@ -151,8 +151,8 @@ class Checkpoints:
     def load(
         self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]
     ) -> None:
-        """Read tensors of a checkpoint in place. Another number of ranks may have saved the
-        checkpoint.
+        """Read a checkpoint's values into `tensors` and `optional`. Another number of ranks may
+        have saved the checkpoint.
 
         Args:
             optional: tensors that the checkpoint may lack. Missing tensors stay unchanged.
@@ -192,7 +192,7 @@ class Checkpoints:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason why a save failed: the error of the lowest failed rank."""
+    """Return why a save failed: the error of the failed rank with the smallest number."""
     if isinstance(error, dcp.api.CheckpointException) and error.failures:
         rank, (error, _) = min(error.failures.items())
         return f"rank {rank}: {_reason(error)}" if rank else _reason(error)

@@ -113,7 +113,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
 
 
 def _wrong_keys(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each key of config.json whose value is not that of an ESM-2, with value and reason."""
+    """Yield each key of config.json whose value is refused, with the value and the reason."""
     for key, expected in REQUIRED.items():
         if config.get(key) != expected:
             yield f"{key} {config.get(key)!r}, but ESM-2 has {expected!r}"
@@ -137,8 +137,8 @@ def _wrong_keys(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Return the tensors with `gamma` and `beta` renamed to `weight` and `bias`. Some versions of
-    transformers name the tensors of norms `gamma` and `beta`.
+    """Return the tensors under current names: `gamma` becomes `weight`, and `beta` becomes `bias`.
+    Some versions of transformers name the tensors of norms `gamma` and `beta`.
 
     Raises:
         InputError: a tensor exists under both names.

@@ -106,7 +106,7 @@ def check_shard(
     try:
         reader = pa.ipc.open_file(checked_content(folder, entry))
         if not reader.schema.equals(shard_schema(rules.capacity)):
-            return [f"{path}: its schema is not that of shards with --capacity {rules.capacity}"]
+            return [f"{path}: not the schema of a shard with --capacity {rules.capacity}"]
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
             batch.validate(full=True)

@@ -1,4 +1,5 @@
-"""Join clusters that pairs connect. The joined cluster gets the smallest key of its parts.
+"""Join clusters. The input is pairs of clusters that belong together; the joined cluster gets the
+smallest key of its parts.
 
 A key is the xxh3_64 of an id. A cluster's id is the id of its representative.
 """

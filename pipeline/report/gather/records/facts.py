@@ -1,4 +1,4 @@
-"""Count the records of a dataset from records/, with polars, which reads the files in parts.
+"""Count a dataset's records. polars reads the files of records/, in parts.
 
 An ordinal is a record's position in the input order.
 """
