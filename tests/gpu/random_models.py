@@ -38,7 +38,7 @@ def model(
     scale: float = 3.0,
     **changes: Any,
 ) -> tuple[Esm2, ComputeOptions, dict[str, Tensor]]:
-    """Return a model with random weights, its options and its master weights.
+    """Return a randomly initialized model, its compute options and its master weights.
 
     The weights are larger than usual, to make errors visible.
     """

@@ -1,4 +1,4 @@
-"""Statistics of the layers, written by Transformer Engine."""
+"""Layer statistics (`--tensor-statistics`), which Transformer Engine writes during training."""
 
 from __future__ import annotations
 

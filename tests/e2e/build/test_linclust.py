@@ -108,7 +108,7 @@ def test_a_build_that_keeps_no_record_is_an_error(run: Run, corpus: Path, tmp_pa
     assert "no record was kept" in done.stderr
 
 
-def test_plan_tasks_refuses_clusters_that_mmseqs_must_compute(
+def test_the_command_plan_tasks_refuses_clusters_that_mmseqs_must_compute(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     done = run("plan-tasks", corpus, "--out", tmp_path / "out", "--clusters", "mmseqs:0.5")

@@ -89,7 +89,7 @@ def test_inspect_shows_the_header_of_a_record_and_its_values_from_the_table(
     assert "empty" not in shown
 
 
-def test_a_where_expression_is_checked_against_the_types_of_the_table_before_any_work(
+def test_an_expression_of_where_is_checked_against_the_types_of_the_table_before_any_work(
     run: Run, corpus: Path, table: list[Row], tmp_path: Path
 ) -> None:
     path = write_table(tmp_path / "table.tsv", table)
@@ -104,7 +104,7 @@ def test_a_where_expression_is_checked_against_the_types_of_the_table_before_any
         assert not (tmp_path / "out").exists()
 
 
-def test_keep_header_stores_a_header_that_is_empty_or_has_no_description_or_is_not_utf8(
+def test_the_option_keep_header_stores_empty_headers_ids_without_description_and_invalid_utf8(
     tmp_path: Path,
 ) -> None:
     source = tmp_path / "x.fasta"

@@ -38,7 +38,7 @@ def refusal(run: Run, path: Path, *options: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_bgz_cut_between_two_blocks_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_bgz_file_cut_between_two_blocks_is_refused(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta.bgz"
     whole = bgzip(fasta(made_records(60)))
     path.write_bytes(whole)

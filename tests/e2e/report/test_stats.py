@@ -78,7 +78,7 @@ def test_a_terminal_of_80_columns_shows_every_number_in_full(
         assert header in done.stdout
 
 
-def test_json_is_printed_instead_of_the_terminal_report_or_written_to_a_file(
+def test_the_option_json_prints_json_instead_of_the_report_or_writes_it_to_a_file(
     run: Run,
     run_process: Run,
     dataset: Path,

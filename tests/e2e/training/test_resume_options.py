@@ -61,7 +61,7 @@ def test_a_finished_run_keeps_its_files_and_announces_no_changed_option(
     assert contents(out) == before
 
 
-def test_a_resume_with_more_steps_announces_the_learning_rates_before_and_after_it(
+def test_a_resume_with_more_steps_announces_the_next_and_the_last_learning_rate(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), steps=18)
@@ -117,7 +117,7 @@ def test_a_resume_is_refused_if_the_warm_up_of_the_run_is_too_long_for_the_new_s
     assert "or change the warm-up with --warmup-steps 0" in said
 
 
-def test_a_resume_that_omits_the_option_steps_ends_at_the_same_last_step(
+def test_a_resume_without_a_number_of_steps_keeps_the_number_of_the_run(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 12)

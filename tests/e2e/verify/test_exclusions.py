@@ -29,7 +29,7 @@ def _dataset(opened: Callable[..., OpenDataset]) -> OpenDataset:
 
 
 @pytest.mark.parametrize("name", MATCH)
-def test_an_excluded_record_without_exclusion_match_or_match_file_is_found(
+def test_an_excluded_record_with_a_null_exclusion_match_or_match_file_is_found(
     dataset: OpenDataset, name: str
 ) -> None:
     dataset.all(status="excluded")[0][name] = None

@@ -25,7 +25,7 @@ def test_the_default_of_max_seqs_grows_with_the_capacity() -> None:
     assert options(capacity=65_536, max_seqs=9).most_seqs == 9
 
 
-def test_shape_contains_options_that_change_the_bytes_and_leaves_out_other_options() -> None:
+def test_the_method_shape_returns_options_that_change_the_bytes_and_no_other_options() -> None:
     shape = options().shape()
     assert {
         "capacity",

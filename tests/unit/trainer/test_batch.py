@@ -1,4 +1,4 @@
-"""The default batch of a run, its number of steps, and the number of its epochs."""
+"""Defaults of a run: batch, number of steps, and number of epochs."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_if_ranks_do_not_divide_the_buckets_of_a_step_the_error_says_what_to_cha
     assert "--buckets-per-micro-batch" in str(refused.value)
 
 
-def test_without_steps_a_run_is_at_most_100_epochs_and_a_resume_keeps_the_number_of_steps() -> None:
+def test_by_default_a_run_is_at_most_100_epochs_and_a_resume_keeps_its_number_of_steps() -> None:
     asked = parse(["esm2-8m", "--data", "d"])
     batched = replace(asked, data=replace(asked.data, buckets_per_step=2))
     chosen, reason = choose_steps(batched, manifest(24))
@@ -142,7 +142,7 @@ def test_without_steps_a_run_is_at_most_100_epochs_and_a_resume_keeps_the_number
     assert resumed(longer, chosen).optimizer.steps == 3_000
 
 
-def test_without_steps_a_run_from_published_weights_is_at_most_20_epochs() -> None:
+def test_by_default_a_run_from_published_weights_is_at_most_20_epochs() -> None:
     asked = parse(["esm2-8m", "--data", "d", "--init-from", "f", "--buckets-per-step", "2"])
     chosen, reason = choose_steps(asked, manifest(24))
     assert chosen.optimizer.steps == 240
@@ -155,7 +155,7 @@ def test_steps_that_the_user_gives_are_kept() -> None:
         assert choose_steps(asked, manifest(24)) == (asked, "")
 
 
-def test_with_reweight_a_run_has_the_steps_of_the_preset() -> None:
+def test_with_the_option_reweight_a_run_has_as_many_steps_as_its_preset() -> None:
     words = ["--data", "a=1", "--data", "b=1", "--reweight", "9=1,2", "--buckets-per-step", "2"]
     chosen, reason = choose_steps(parse(["esm2-8m", *words]), manifest(24))
     assert chosen.optimizer.steps == 500_000
