@@ -12,7 +12,7 @@ RUN ?= runs/$(PRESET)
 TESTS ?= tests
 
 VENV := .venv
-INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(wildcard packers/*.pyx pipeline/*/*.pyx pipeline/*/*/*.pyx)
+INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(shell find packers pipeline -name "*.py[x]" -o -name "*.pxd")
 
 # Let Python write .pyc files. Without them, every process would compile torch again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -106,7 +106,7 @@ $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 # it does not name, such as packages that only this machine's platform needs.
 $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and the packages of the tests into $(VENV)' \
-		'and compiling the kernels (once; about 1 to 3 minutes)'
+		'and compiling the kernels (once; about 1 to 2 minutes)'
 	@$(SHOW_PIP); \
 	$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
 	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
