@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 MORE = "MKWVTFISLL"
 
@@ -47,16 +48,10 @@ class Options:
 
 def records(path: Path, every: int) -> Iterator[tuple[str, str]]:
     """Yield (id, residues) of every `every`-th record of a FASTA file."""
-    name, lines, number = "", [""], -1
     with path.open() as file:
-        for line in file:
-            if not line.startswith(">"):
-                if number % every == 0:
-                    lines.append(line.strip())
-                continue
-            if number >= 0 and number % every == 0:
-                yield name, "".join(lines)
-            name, lines, number = line[1:].split(maxsplit=1)[0], [], number + 1
+        for number, (header, residues) in enumerate(SimpleFastaParser(file)):
+            if number % every == 0:
+                yield header.split(maxsplit=1)[0], residues
 
 
 def write_test_set(options: Options, fasta: Path, ids: Path) -> None:
