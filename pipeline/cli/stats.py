@@ -26,8 +26,11 @@ def run_stats(options: StatsOptions) -> int:
         if (value := getattr(options, name)) not in (None, ())
     }
     if given and all(is_dataset(name) for name in options.inputs):
-        words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(f"{words} is for raw sequences only: a dataset keeps its build's values")
+        words = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        are = "is" if len(given) == 1 else "are"
+        raise UsageError(
+            f"{words} {are} for raw sequences only: a dataset keeps its build's values"
+        )
     try:
         preprocess = PreprocessOptions(
             inputs=options.inputs,
