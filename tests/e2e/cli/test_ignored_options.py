@@ -26,12 +26,7 @@ def dataset(corpus: Path) -> Path:
     ("words", "code", "said"),
     [
         (("stats", "--capacity", "4096"), 2, "--capacity is for raw sequences"),
-        (
-            ("stats", "--long", "drop", "--capacity", "9"),
-            2,
-            "--capacity and --long are for raw sequences",
-        ),
-        (("stats", "--long", "drop", "--max-seq-len", "99"), 2, "--max-seq-len, --long is for raw"),
+        (("stats", "--long", "drop", "--max-seq-len", "99"), 2, "-len and --long are for raw"),
         (("inspect", "--split", "vaild"), 1, "no split 'vaild'; there are train, valid"),
         (("inspect", "--split", "valid"), 2, "--split valid needs --bucket"),
         (("inspect", "--split", "vaild", "--bucket", "0"), 1, "no split 'vaild'"),
