@@ -90,8 +90,8 @@ def test_steps_in_a_cuda_graph_give_the_losses_of_eager_steps(
         "first different step",
         next((i + 1 for i, d in enumerate(differences) if d), None),
     )
-    # Atomics sum the embedding's gradient in a random order. Therefore two eager runs differ, too: in
-    # fp8-delayed by up to 2.1e-4 within ten steps (five runs), otherwise hardly.
+    # Atomics sum the embedding's gradient in a random order, so two eager runs differ, too: in
+    # fp8-delayed by up to 2.1e-4 within ten steps, otherwise hardly.
     assert max(differences[:10]) < (1e-3 if numbers == "fp8-delayed" else 1e-4)
     assert max(differences) < 2e-2
 
