@@ -87,7 +87,7 @@ class SplitStatistics:
         self.add_costs(cost)
 
     def add_costs(self, cost: NDArray[np.int64]) -> None:
-        """Add B buckets to the statistics of attention cost, but not to the other statistics.
+        """Add B buckets to the number of buckets and to the statistics of attention cost only.
 
         Args:
             cost: int64[B], Σ length² of each bucket.

@@ -63,7 +63,7 @@ def string_array(words: Sequence[str]) -> pa.Array:
 
 
 def bytes_and_edges(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes and edges of a binary or large_binary array, without a copy.
+    """Return the bytes (not copied) and the edges of a binary or large_binary array.
 
     Returns:
         uint8[T], bytes of all values; int64[N + 1], edges. Value i is bytes[edges[i]:edges[i + 1]].

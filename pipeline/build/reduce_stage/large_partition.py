@@ -155,7 +155,7 @@ class LargePartition(Partition):
 
         Returns:
             N kept records, without ids; int64[N], index of each record's first residue; HASH[M],
-            hashes of the first pieces (the parts that cropping keeps) of long records.
+            hashes of the first pieces (the first max_seq_len - 2 residues) of long records.
         """
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()

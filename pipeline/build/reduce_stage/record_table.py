@@ -1,4 +1,4 @@
-"""Convert rows of records/ to an Arrow table, and add the columns that headers state."""
+"""Convert rows of records/ to an Arrow table, and add the columns with values from headers."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ REST_SCHEMA: Final = pa.schema(
         ("start", pa.int64()),
         ("first", pa.int8()),
         ("tokens", pa.large_binary()),
-        # The record's row in records/, written by the task that packs the record's first piece.
+        # The columns below are for the record's row in records/. The task that packs the record's
+        # first sequence writes this row.
         ("id", pa.large_binary()),
         ("stated", pa.large_binary()),
         ("source", pa.int32()),

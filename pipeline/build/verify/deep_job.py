@@ -84,7 +84,7 @@ class DeepJob:
         return self.long == "split"
 
     def has_random_window(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether the bucket of each record in ROW[N] holds a random window of the record,
+        """Return, for each row in ROW[N], whether --long crop kept a random window of the record,
         bool[N]."""
         longer: NDArray[np.bool_] = rows["residues"] > self.longest_piece
         return longer & (self.long == "crop")
@@ -96,8 +96,9 @@ class DeepJob:
 
     @property
     def first_pieces(self) -> NDArray[Any]:
-        """HASH_HALVES[records], hash of each kept record's first piece, which is the part that
-        cropping keeps. The work file exists only if `compares_first_pieces` is True."""
+        """HASH_HALVES[records], hash of the first max_seq_len - 2 residues of each kept record, or
+        0 if --long crop kept a random window. The work file exists only if
+        `compares_first_pieces` is True."""
         return mapped(self.work / "first-pieces", HASH_HALVES)[: self.records]
 
 

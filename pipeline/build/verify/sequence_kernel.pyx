@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Find, hash and count the residues of sequences inside buckets, without copying them.
+"""Find and hash the residues of sequences inside buckets, and count <unk>, without copying them.
 
 This kernel shares no code with the kernels that write buckets, so it also finds their errors.
 """

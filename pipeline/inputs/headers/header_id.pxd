@@ -19,7 +19,7 @@ cdef enum:  # indices into DATABASES
     REFSEQ, GENBANK, EMBL, DDBJ, PDB, PIR, PRF
 
 cdef enum:
-    PLAIN_FAMILY  # or UniParc, whose descriptions are not read either
+    PLAIN_FAMILY  # also UniParc; descriptions of both are not read
     UNIPROT_FAMILY
     UNIREF_FAMILY
     MGNIFY_FAMILY
@@ -56,7 +56,7 @@ cdef inline int bare_ncbi(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept n
 
 
 cdef inline int database_of(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    """Return the database of the word before the first `|` of an id."""
+    """Return the database that the word t[begin:end] of an id stands for."""
     if equals(t, begin, end, b"sp", 2):
         return SWISS_PROT
     if equals(t, begin, end, b"tr", 2):

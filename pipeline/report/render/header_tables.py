@@ -28,7 +28,8 @@ _COUNTS: Columns[Counts] = {
 def headers(found: HeaderCounts) -> Table:
     """Count records by database, by level of protein existence, and by whether they are fragments.
 
-    A kind of value that no header states has no rows.
+    If no header states a database, the table has no rows for databases. The same holds for the
+    other two.
     """
     kinds: tuple[tuple[str, tuple[Group, ...], Callable[[Group], str]], ...] = (
         ("database", found.databases, lambda group: str(group.value or "not stated")),

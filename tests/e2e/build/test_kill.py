@@ -87,7 +87,7 @@ MOMENTS = {
     "driver": (1, 3, 6, 9, 11) if LONG else (1, 8),
     "worker": (1, 4, 7, 10) if LONG else (4,),
 }
-"""Numbers of tasks that have finished before each kill, by the process that is killed."""
+"""For each process to kill, the number of tasks that have finished before each kill."""
 
 
 @pytest.mark.parametrize("victim", MOMENTS)

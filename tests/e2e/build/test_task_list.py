@@ -140,7 +140,8 @@ def finish(*processes: Started) -> None:
         pytest.param(
             True,
             marks=pytest.mark.skipif(
-                "THDPACK_LONG" not in os.environ, reason="adds a stage; set THDPACK_LONG=1"
+                "THDPACK_LONG" not in os.environ,
+                reason="slow, because --clusters adds a stage: set THDPACK_LONG=1",
             ),
         ),
     ],

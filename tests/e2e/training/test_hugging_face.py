@@ -1,4 +1,4 @@
-"""Builds read datasets of Hugging Face's library `datasets`, and the library loads our shards."""
+"""A build can read a dataset of Hugging Face's library `datasets`, which can load our shards."""
 
 from __future__ import annotations
 

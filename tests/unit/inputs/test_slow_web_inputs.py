@@ -79,7 +79,7 @@ def test_a_server_that_stops_answering_is_reported_as_such(
     monkeypatch.setattr(Server, "silent", True)
     for module in ("urls", "open_input"):
         monkeypatch.setattr(f"pipeline.storage.{module}.SILENCE_SECONDS", 0.2)
-    # `.*Timeout` is aiohttp's message, which appears if already the first answer is late
+    # `.*Timeout` is aiohttp's message, which appears if even the first response is late
     with pytest.raises(
         InputError, match=r"x.fasta: cannot be read: (nothing arrived for 0.2 s|.*Timeout)"
     ):

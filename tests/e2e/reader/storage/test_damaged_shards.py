@@ -61,7 +61,7 @@ def test_no_token_of_a_damaged_shard_is_served(
     assert message in said
 
 
-def test_a_shard_that_changed_after_another_process_verified_it_is_refused(dataset: Path) -> None:
+def test_a_shard_verified_by_another_process_and_changed_since_is_refused(dataset: Path) -> None:
     program = f"""
 from pipeline.reader import ShardReader
 reader = ShardReader({str(dataset)!r})
