@@ -1,7 +1,7 @@
 """The outcome of the link stage: a work file that lists the clusters that were joined.
 
-The first piece of a record is its first max_seq_len - 2 residues. Records with the same first piece must
-be in the same split, so clusters that contain such records are joined. Every process that runs
+The first piece of a record is its first max_seq_len - 2 residues. Records with the same first piece
+must be in the same split, so clusters that contain such records are joined. Every process that runs
 reduce tasks reads the file once.
 """
 

@@ -1,8 +1,8 @@
 """A link task: find the cluster of each record of a partition, and clusters that must be joined.
 
-Records with the same first piece (the first max_seq_len - 2 residues) must be in the same split, and so
-must all records of a cluster. Therefore two clusters are joined if a record of one has the same
-first piece as a record of the other. Records with the same first piece are in one partition.
+Records with the same first piece (the first max_seq_len - 2 residues) must be in the same split,
+and so must all records of a cluster. Therefore two clusters are joined if a record of one has the
+same first piece as a record of the other. Records with the same first piece are in one partition.
 
 1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
    MMseqs2 made the table in this build, look up the hash of the record's sequence instead.

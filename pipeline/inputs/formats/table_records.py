@@ -35,7 +35,8 @@ def read_table(
     Hugging Face's `save_to_disk` writes Arrow streams.
 
     Raises:
-        InputError: a column is missing, the sequence column holds no strings, or the file is damaged.
+        InputError: a column is missing, or the sequence column holds no strings, or the file is
+            damaged.
     """
     with table_errors(source), open_input(source.url) as raw:
         columns, batches = table_batches(raw, source)
@@ -51,7 +52,8 @@ def check_table_columns(source: Source, sequence_column: str, id_column: str) ->
     """Check the schema of a table.
 
     Raises:
-        InputError: a column is missing, the sequence column holds no strings, or the file is damaged.
+        InputError: a column is missing, or the sequence column holds no strings, or the file is
+            damaged.
     """
     with table_errors(source), open_input(source.url) as raw:
         _checked_columns(table_batches(raw, source)[0], source, sequence_column, id_column)

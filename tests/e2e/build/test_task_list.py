@@ -141,7 +141,7 @@ def finish(*processes: Started) -> None:
             True,
             marks=pytest.mark.skipif(
                 "THDPACK_LONG" not in os.environ,
-                reason="slow, because --clusters adds a stage: set THDPACK_LONG=1",
+                reason="slow: --clusters adds a stage (THDPACK_LONG=1)",
             ),
         ),
     ],

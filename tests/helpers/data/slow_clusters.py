@@ -1,7 +1,7 @@
 """Slow, simple functions that find clusters and splits without code of pipeline/.
 
 Clusters and records are joined in a graph. Its nodes are the clusters and members of the table, and
-the first pieces of records. A first piece is the first residues of a record, as many as fit into max_seq_len.
+the first pieces of records. A first piece is the first max_seq_len - 2 residues of a record.
 """
 
 from __future__ import annotations
