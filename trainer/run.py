@@ -203,7 +203,11 @@ class TrainingRun:
         split = self.valid_split
         recorded = run_on_main(self.topology, lambda: log.has_validation(self.step, split))
         if self.valid and self.sound and not recorded:
-            log.say(f"the last step was not validated yet: validating on the {split} split")
+            before = self.start.before
+            if before and before.options.output.valid_split != split:
+                log.say(f"evaluating the finished run on the {split} split")
+            else:
+                log.say(f"the last step was not validated yet: validating on the {split} split")
             self.validate(log)
 
     def _validated(self, valid: Buckets, log: RunLog) -> Validation:

@@ -203,6 +203,8 @@ def test_a_finished_run_is_evaluated_once_on_the_test_split_and_changes_nothing_
     said = capsys.readouterr().err
     assert said.count(f"step {STEPS} · validation on the test split: loss") == 1
     assert "for validation, of the test split" in said
+    assert said.count("evaluating the finished run on the test split") == 1
+    assert "not validated yet" not in said
     assert list(losses(out, "test")) == [STEPS]
     train(many_shards, out)  # does not validate again on the valid split
     found = files_of(out)
