@@ -19,6 +19,8 @@ _ACCUMULATION: Final = (
 _LENGTH: Final = "the dataset determines this: use --max-seq-len of thdpack preprocess"
 _LAYERS: Final = "use --precision-layers, which counts layers from 0"
 _SHUFFLED: Final = "always on: the build shuffles all sequences, and the reader shuffles each epoch"
+_PRECISION: Final = "use --precision bf16, or another precision that --help lists"
+_RANKS: Final = "use torchrun --nproc-per-node N -m thdpack train …"
 _RETRIES: Final = "not needed: the reader retries, with increasing pauses"
 
 OTHERS: Final = {
@@ -30,6 +32,20 @@ OTHERS: Final = {
     "--bf16": "use --precision bf16",
     "--fp16": "use --precision bf16, whose numbers have the range of fp32",
     "--fp8": "use --precision fp8-delayed, or another precision that --help lists",
+    **dict.fromkeys(("--dtype", "--torch-dtype", "--mixed-precision"), _PRECISION),
+    **dict.fromkeys(("--fsdp", "--fsdp2"), "use --shard full"),
+    **dict.fromkeys(
+        ("--deepspeed", "--zero-stage"),
+        "use --shard optimizer, or --shard full to divide the parameters, too",
+    ),
+    **dict.fromkeys(("--gpus", "--num-gpus", "--devices", "--nproc-per-node"), _RANKS),
+    "--gradient-checkpointing": "use --recompute full",
+    "--max-grad-norm": "use --clip-norm",
+    "--lr-scheduler-type": "use --schedule",
+    "--save-steps": "use --checkpoint-every",
+    "--save-total-limit": "use --keep-last",
+    "--eval-steps": "use --validate-every",
+    "--logging-steps": "use --log-every",
     "--output": "use --out",
     "--dataset": "use --data",
     "--model": "the preset is the first word, before all options",
@@ -49,6 +65,7 @@ OTHERS: Final = {
     "--num-train-steps": "use --steps",
     "--adamw-kwargs": "use --learning-rate, --beta1, --beta2, --epsilon, --weight-decay",
     "--lr-scheduler-kwargs": "use --warmup-steps, --schedule, --final-fraction, --decay-until",
+    "--use-te": "use --backend te, or --backend torch instead of use_te=false",
     "--fp8-config": "use --precision fp8-delayed, fp8-current, fp8-block or mxfp8",
     "--fp4-config": "use --precision nvfp4",
     "--fp8-layers": _LAYERS,

@@ -65,6 +65,22 @@ def test_the_error_for_an_unknown_dotted_option_names_the_page(
     assert "docs/coming-from.md" in refusal(capsys, word)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["use_te=true"], "use_te=true: options begin with two hyphens: use --backend te"),
+        (["--fsdp"], "no option --fsdp: use --shard full"),
+        (["--dtype", "bf16"], "no option --dtype: use --precision bf16"),
+        (["--deepspeed", "ds.json"], "no option --deepspeed: use --shard optimizer"),
+        (["--devices", "8"], "no option --devices: use torchrun --nproc-per-node N -m thdpack"),
+    ],
+)
+def test_the_error_for_an_option_of_another_trainer_names_ours(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refusal(capsys, *words)
+
+
 def test_a_setting_inside_a_group_gets_the_advice_for_the_group(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
