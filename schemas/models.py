@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from schemas.text.option_checks import check_range
+
 Gelu = Literal["erf", "tanh"]
 Recompute = Literal["none", "selective", "full"]
 """Values of --recompute, which selects the activations that the backward pass computes again."""
@@ -33,12 +35,12 @@ class ModelOptions:
     little faster."""
 
     def __post_init__(self) -> None:
-        if min(self.layers, self.hidden_size, self.heads, self.ffn_size) < 1:
-            raise ValueError("layers, hidden-size, heads and ffn-size must be at least 1")
+        check_range(self, "layers", "hidden_size", "heads", "ffn_size", least=1)
         if self.hidden_size % self.heads or self.head_size % 2:
             raise ValueError(
-                f"hidden-size is {self.hidden_size}, not an even multiple of heads ({self.heads}): "
-                "rotary embeddings rotate pairs of values, so the head size must be even"
+                f"--hidden-size is {self.hidden_size}, not an even multiple of --heads "
+                f"{self.heads}: rotary embeddings rotate pairs of values, so the head size must be "
+                "even"
             )
 
     @property

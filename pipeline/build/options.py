@@ -18,6 +18,7 @@ from schemas.shard import Long, SequenceLimits
 from schemas.split_fractions import SplitFractions
 from schemas.text.byte_size import parse_bytes
 from schemas.text.one_line import check_one_line
+from schemas.text.option_checks import check_range
 
 _LEAST_MEMORY: Final = 256 << 20
 
@@ -116,12 +117,7 @@ class DatasetOptions(SequenceLimits):
                 f"not for --long {self.long}"
             )
         SplitFractions.parse(self.split)
-        for name in ("exclude_identity", "exclude_coverage"):
-            if not 0 < getattr(self, name) <= 1:
-                option = f"--{name.replace('_', '-')}"
-                raise ValueError(
-                    f"{option} is {getattr(self, name)}, expected more than 0, up to 1"
-                )
+        check_range(self, "exclude_identity", "exclude_coverage", above=0, most=1)
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"--seed is {self.seed}, expected 0..2^63 - 1")
         if self.max_seqs is not None and self.max_seqs < 1:

@@ -102,7 +102,7 @@ class ReaderOptions:
             needed: number of bytes that the cache must hold.
         """
         return ValueError(
-            f"cache_bytes (--cache-bytes) is {self.cache_limit:,} bytes, but {source} "
+            f"--cache-bytes (in Python, cache_bytes) is {self.cache_limit:,} bytes, but {source} "
             f"{needed:,} bytes for the shards in use and {self.prefetch} prefetched shards: give "
             f"at least {-(-needed >> 20)}M"
         )

@@ -3,8 +3,8 @@
 This package does not import torch, so that `--help` is quick. Start reading at `options.py`.
 """
 
+from schemas.text.option_checks import flag
 from trainer.config.auto import AUTO
-from trainer.config.checks import flag
 from trainer.config.command_line import parse
 from trainer.config.compute_options import Backend, ComputeOptions, Precision, Reshard, Shard
 from trainer.config.options import DataOptions, OptimizerOptions, OutputOptions, TrainOptions

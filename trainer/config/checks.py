@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from schemas.text.option_checks import flag
 from schemas.text.redact import without_credentials
 from schemas.text.url_spelling import corrected_url
-
-
-def flag(name: str) -> str:
-    """Return the command line flag of an option, such as --keep-last for keep_last."""
-    return f"--{name.replace('_', '-')}"
 
 
 def check_local(option: str, path: str) -> None:
@@ -38,6 +34,5 @@ def check_whole(section: Any) -> None:
         value = getattr(section, option.name)
         if isinstance(value, int) and abs(value) >= 1 << 63:
             raise ValueError(
-                f"{option.name.replace('_', '-')} is {value}, expected a number between -2^63 and "
-                "2^63"
+                f"{flag(option.name)} is {value}, expected a number between -2^63 and 2^63"
             )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.models import Recompute
+from schemas.text.option_checks import check_range
 from trainer.config.checks import check_whole
 
 Backend = Literal["auto", "te", "torch"]
@@ -73,11 +74,5 @@ class ComputeOptions:
 
     def __post_init__(self) -> None:
         check_whole(self)
-        if (
-            min(self.replicate, self.context_parallel, self.gather_ahead) < 1
-            or self.timeout_minutes <= 0
-        ):
-            raise ValueError(
-                "replicate, context-parallel and gather-ahead must be at least 1, and "
-                "timeout-minutes must be above 0"
-            )
+        check_range(self, "replicate", "context_parallel", "gather_ahead", least=1)
+        check_range(self, "timeout_minutes", above=0)

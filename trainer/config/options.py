@@ -10,6 +10,7 @@ import tyro
 
 from schemas.models import ModelOptions
 from schemas.text.byte_size_option import ByteSize
+from schemas.text.option_checks import check_range
 from schemas.text.redact import without_credentials
 from trainer.config.auto import AUTO, AutoInt
 from trainer.config.checks import check_local, check_whole
@@ -70,20 +71,15 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         check_whole(self)
-        check_local("cache-dir", self.cache_dir)
+        check_local("--cache-dir", self.cache_dir)
         if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"seed is {self.seed}, expected 0 ≤ seed < 2^63")
+            raise ValueError(f"--seed is {self.seed}, expected 0 ≤ seed < 2^63")
         if not 0.0 < self.mask_probability < 1.0:
-            raise ValueError(f"mask-probability is {self.mask_probability}, expected 0 < p < 1")
-        if (
-            (self.buckets_per_micro_batch < 1 and self.buckets_per_micro_batch != AUTO)
-            or self.buckets_per_step < 0
-            or self.tokens_per_step < 1
-        ):
-            raise ValueError(
-                "tokens-per-step and buckets-per-micro-batch must be at least 1, "
-                "and buckets-per-step must be at least 0"
-            )
+            raise ValueError(f"--mask-probability is {self.mask_probability}, expected 0 < p < 1")
+        check_range(self, "tokens_per_step", least=1)
+        check_range(self, "buckets_per_step", least=0)
+        if self.buckets_per_micro_batch != AUTO:
+            check_range(self, "buckets_per_micro_batch", least=1)
 
     def micro_batches(self, data_ranks: int) -> int:
         """Return the number of micro-batches of one rank in a step.
@@ -139,29 +135,15 @@ class OptimizerOptions:
 
     def __post_init__(self) -> None:
         check_whole(self)
-        if (
-            self.steps < 1
-            or (self.warmup_steps < 0 and self.warmup_steps != AUTO)
-            or self.clip_norm <= 0
-            or self.learning_rate <= 0
-            or self.max_bad_steps < 1
-        ):
-            raise ValueError(
-                "steps, max-bad-steps, clip-norm and learning-rate must be above 0, and "
-                "warmup-steps must be at least 0"
-            )
-        if not (
-            0 < self.decay_until <= 1
-            and 0 < self.decay_fraction <= 1
-            and 0 <= self.final_fraction <= 1
-        ):
-            raise ValueError(
-                "decay-until and decay-fraction must be above 0 and at most 1, and final-fraction "
-                "must be between 0 and 1"
-            )
+        check_range(self, "steps", "max_bad_steps", least=1)
+        check_range(self, "learning_rate", "clip_norm", above=0)
+        check_range(self, "decay_until", "decay_fraction", above=0, most=1)
+        check_range(self, "final_fraction", least=0, most=1)
+        if self.warmup_steps != AUTO:
+            check_range(self, "warmup_steps", least=0)
         if self.warmup_steps > self._longest_warmup:
             raise ValueError(
-                f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} "
+                f"--warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} "
                 f"steps: give --warmup-steps {self.steps // 10}, or more --steps"
             )
 
@@ -229,16 +211,10 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         check_whole(self)
-        check_local("out", self.out)
-        check_local("init-from", self.init_from)
-        if (
-            min(self.checkpoint_every, self.validate_every, self.tensor_statistics) < 0
-            or min(self.keep_last, self.log_every) < 1
-        ):
-            raise ValueError(
-                "checkpoint-every, validate-every and tensor-statistics must be at least 0, "
-                "and keep-last and log-every must be at least 1"
-            )
+        check_local("--out", self.out)
+        check_local("--init-from", self.init_from)
+        check_range(self, "checkpoint_every", "validate_every", "tensor_statistics", least=0)
+        check_range(self, "keep_last", "log_every", least=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -167,7 +167,7 @@ def test_a_run_resumes_in_any_topology(many_shards: Path, whole: Path, tmp_path:
     [
         (("--replicate", "2"), "1 ranks do not divide into --replicate 2 replicas"),
         (("--context-parallel", "3"), "1 ranks do not divide into groups of --context-parallel 3"),
-        (("--replicate", "0"), "replicate, context-parallel and gather-ahead must be at least 1"),
+        (("--replicate", "0"), "--replicate is 0, expected at least 1"),
     ],
 )
 def test_invalid_topologies_are_refused(

@@ -94,7 +94,7 @@ def test_a_run_does_not_resume_with_options_that_change_it(
             ("--init-from", "facebook/esm2_t6_8M_UR50D"),
             "hf download facebook/esm2_t6_8M_UR50D --local-dir esm2_t6_8M_UR50D",
         ),
-        (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads (4)"),
+        (("--hidden-size", "30"), "--hidden-size is 30, not an even multiple of --heads 4"),
     ],
 )
 def test_invalid_options_print_one_error_line(

@@ -44,6 +44,7 @@ def test_a_url_is_not_accepted_as_a_local_folder(
         parse(["esm2-tiny", "--data", "d", option, url])
     assert left.value.code == 2
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert f"train: {option} is " in said
     assert "a URL: use a folder of a local or mounted file system" in said
     assert "secret" not in said
 
@@ -107,7 +108,16 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["esm2-8m", "--data", "d", "--steps", "5", "--warmup-steps", "9"], "is 9, too long"),
+        (
+            ["esm2-8m", "--data", "d", "--steps", "5", "--warmup-steps", "9"],
+            "--warmup-steps is 9, too long",
+        ),
+        (["esm2-8m", "--data", "d", "--steps", "0"], "train: --steps is 0, expected at least 1"),
+        (["esm2-8m", "--data", "d", "--learning-rate", "-1"], "is -1.0, expected more than 0"),
+        (["esm2-8m", "--data", "d", "--clip-norm", "nan"], "--clip-norm is nan, expected more"),
+        (["esm2-8m", "--data", "d", "--decay-until", "2"], "is 2.0, expected more than 0, up to 1"),
+        (["esm2-8m", "--data", "d", "--layers", "0"], "--layers is 0, expected at least 1"),
+        (["esm2-8m", "--data", "d", "--keep-last", "0"], "--keep-last is 0, expected at least 1"),
         (["esm2-8m", "--data", "d", "--batch-size", "4"], "use --tokens-per-step or"),
         (["esm2-8m", "--data", "d", "--lr", "1", "--learning-rate", "1"], "more than once"),
         (["esm2-8m", "--data", "d", "--lerning-rate", "1"], "meant: --lr, --learning-rate FLOAT"),

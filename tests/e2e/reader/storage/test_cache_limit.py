@@ -87,7 +87,8 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
         assert reader.cache_limit == 1 << 30
     with pytest.raises(
         ValueError,
-        match=r"cache_bytes \(--cache-bytes\) is 1,000 bytes, but troubled://.* at least \d+M$",
+        match=r"--cache-bytes \(in Python, cache_bytes\) is 1,000 bytes, but troubled://.* "
+        r"at least \d+M$",
     ) as raised:
         ShardReader(
             url, cache_dir=cache, cache_bytes=1000, prefetch=0, world_size=4, buckets_per_step=20
