@@ -6,12 +6,16 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pipeline.build.mmseqs.binary import find_mmseqs, mmseqs_version
 from pipeline.inputs.find import size_and_fingerprint
 from pipeline.storage.open_input import input_errors
+from pipeline.storage.urls import is_url
+from schemas.errors import InputError
 from schemas.manifest_entries import FileOption
 from schemas.text.redact import without_credentials
 
@@ -72,7 +76,7 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
     """Return the files of --exclude, --clusters and --metadata, without reading them.
 
     Raises:
-        InputError: a file is missing.
+        InputError: a file is missing, or is a folder.
         BuildError: a value begins with `mmseqs:`, and MMseqs2 is not installed.
     """
     excluded = [
@@ -91,6 +95,25 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
     return (*excluded, *(_named_file(option, value) for option, value in values))
 
 
+def _refuse_unreadable(option: FileOption, value: str, url: str) -> None:
+    """Refuse an empty value, a folder, and a misspelt `mmseqs:`.
+
+    Raises:
+        InputError: in these cases.
+    """
+    if not url:
+        raise InputError("expected the path or URL of a file", source=f"--{option} {value!r}")
+    if is_url(url):
+        return
+    if os.path.isdir(url):
+        more = ", and may be repeated for several files" if option == "exclude" else ""
+        raise InputError(f"this is a folder, but --{option} expects a file{more}", source=url)
+    prefix, colon, rest = value.partition(":")
+    close = difflib.get_close_matches(f"{prefix.lower()}:", [MMSEQS], cutoff=0.8)
+    if url == value and option != "metadata" and colon and close and not os.path.exists(url):
+        raise InputError(f"no such file; did you mean {MMSEQS}{rest}?", source=url)
+
+
 def _named_file(option: FileOption, value: str) -> NamedFile:
     url = value.removeprefix(MMSEQS)
     mmseqs = url != value
@@ -98,6 +121,7 @@ def _named_file(option: FileOption, value: str) -> NamedFile:
     if option == "clusters" and mmseqs:
         size, fingerprint, url, name = 0, value, "", value
     else:
+        _refuse_unreadable(option, value, url)
         with input_errors(url):
             size, fingerprint = size_and_fingerprint(url)
         name = without_credentials(url).rstrip("/").rpartition("/")[2]

@@ -20,7 +20,8 @@ from pipeline.build.exclusion.entries import NameEntries, SequenceEntries, read_
 from pipeline.build.exclusion.sequence_index import ContainedIn, Containing, prefix_free
 from pipeline.build.exclusion.suffix_order import suffix_order
 from pipeline.build.named_files.exclude.exclude_file import prepare_exclusions
-from pipeline.build.named_files.named_file import NamedFile
+from pipeline.build.named_files.named_file import NamedFile, named_files
+from pipeline.build.options import PreprocessOptions
 from pipeline.build.task_results import PreparedFile
 from pipeline.inputs.find import size_and_fingerprint
 from pipeline.storage.local_folder import LocalFolder
@@ -101,7 +102,7 @@ def test_the_first_entry_that_contains_a_record_is_found_among_thousands_of_occu
     assert found.tolist() == [0, 0, 0, 2, 2]
 
 
-def prepare(path: Path) -> PreparedFile:
+def prepare(path: Path, *, mmseqs: bool = False) -> PreparedFile:
     size, fingerprint = size_and_fingerprint(str(path))
     file = NamedFile(
         option="exclude",
@@ -109,11 +110,36 @@ def prepare(path: Path) -> PreparedFile:
         name=path.name,
         bytes=size,
         fingerprint=fingerprint,
+        mmseqs=mmseqs,
         min_identity=0.3,
         min_coverage=0.5,
     )
     work = LocalFolder(path.parent, path.parent)
     return prepare_exclusions(file, "prepared-000000.arrow", work)
+
+
+def test_mmseqs_before_a_list_of_ids_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ids"
+    path.write_text("P1\nP2\n")
+    with pytest.raises(InputError, match=r"ids:1: not FASTA.*a list of ids .* omit mmseqs:"):
+        prepare(path, mmseqs=True)
+
+
+def no_such_value(value: str) -> str:
+    """Return the error about a value of --exclude."""
+    with pytest.raises(InputError) as error:
+        named_files(PreprocessOptions(inputs=(), out="", exclude=(value,)))
+    return str(error.value)
+
+
+def test_an_error_names_a_misspelt_prefix_an_empty_value_and_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(">a\nMKV\n")
+    for prefix in ("mmseq:", "mmseqs2:", "MMseqs:"):
+        said = f"{prefix}{path}: no such file; did you mean mmseqs:{path}?"
+        assert no_such_value(f"{prefix}{path}") == said
+    assert no_such_value("") == "--exclude '': expected the path or URL of a file"
+    assert f"{tmp_path}: this is a folder, but --exclude expects" in no_such_value(str(tmp_path))
 
 
 M8 = "P1\tt1\t{}\t9\t0\t0\t1\t9\t1\t9\t1e-5\t50\n"
@@ -125,9 +151,11 @@ M8 = "P1\tt1\t{}\t9\t0\t0\t1\t9\t1\t9\t1e-5\t50\n"
         (b"", ": no sequence, id or result in this file"),
         (b"# nothing\n\n", ": no sequence, id or result in this file"),
         (b">a\n\n>b\n", ": no sequence, id or result in this file"),
-        (b"PAR1\x00\x01", ": binary data, expected FASTA, a list of ids, or a result table"),
+        (b"PAR1\x00\x01", ": binary data, expected FASTA, a list of ids (one on each line), or a"),
         (b"P1\nP2 kinase\n", ":2: 2 words, expected one id on each line of a list of ids"),
-        (b"a\tb\n1\t2\n", ":1: a table of 2 columns without a header line, expected the 12"),
+        (b"a\tb\n1\t2\n", ":1: not a result table of MMseqs2 or BLAST, which has the 12 columns"),
+        (b"Entry,Name\nP1,x\n", ":1: 'Entry,Name' looks like a line of CSV, expected FASTA, a"),
+        (b"# x\nEntry;Name\n", ":2: 'Entry;Name' looks like a line of CSV, expected FASTA, a"),
         (b"query\ttarget\tfident\n", ":1: no column 'qstart' in the header line"),
         (b"query\ttarget\tqcov\n", ":1: no column 'fident' in the header line"),
         (M8.format("0.5").encode() + b"P1\tt1\n", ":2: 2 columns, expected 12"),

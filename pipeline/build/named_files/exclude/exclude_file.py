@@ -1,10 +1,10 @@
 """Detect the kind of a file of --exclude, and convert the file into entries.
 
-With `mmseqs:FILE`, the file is a FASTA file. Otherwise, the first line that is neither blank nor a
-comment determines the kind:
+The first line that is neither blank nor a comment determines the kind:
 
-- a line that begins with `>`: a FASTA file
+- a line that begins with `>`: a FASTA file, the only kind that `mmseqs:FILE` accepts
 - a line with a tab: a result table
+- a line with a comma or semicolon: probably CSV, which is refused
 - any other line: a list of ids
 """
 
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from textwrap import shorten
 from typing import BinaryIO, Final
 
 from pipeline.build.exclusion.entries import Entries, write_entries
 from pipeline.build.named_files.exclude.fasta_entries import fasta_entries
 from pipeline.build.named_files.exclude.id_list import listed_names
 from pipeline.build.named_files.exclude.result_table import result_names
-from pipeline.build.named_files.named_file import NamedFile
+from pipeline.build.named_files.named_file import MMSEQS, NamedFile
 from pipeline.build.task_results import PreparedFile
 from pipeline.inputs.decompress import detect
 from pipeline.inputs.error_location import plain_text
@@ -33,6 +34,9 @@ _BOM: Final = b"\xef\xbb\xbf"
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1b\x7f]")
 _MOST_LINES: Final = 10_000
 """Maximum number of comments and blank lines before the line that determines the kind."""
+_KINDS: Final = "FASTA, a list of ids (one on each line), or a result table of MMseqs2 or BLAST"
+_SHOWN: Final = 40
+"""Maximum number of characters of a line that an error quotes."""
 
 
 def prepare_exclusions(file: NamedFile, name: str, work: Folder) -> PreparedFile:
@@ -78,23 +82,38 @@ def _entries(file: NamedFile, source: Source) -> tuple[Entries, int]:
         InputError: the file cannot be read, or is of no known kind.
     """
     with plain_text(source) as stream:
-        line = _first_line(stream)
+        number, line = _first_line(stream)
     if _BINARY.search(line):
-        raise InputError(
-            "binary data, expected FASTA, a list of ids, or a result table of MMseqs2 or BLAST",
-            source=source.url,
-        )
-    if line.startswith(b">") or file.mmseqs:
+        raise InputError(f"binary data, expected {_KINDS}", source=source.url)
+    if line.startswith(b">"):
         return fasta_entries(source, searched=not file.mmseqs)
+    if line and file.mmseqs:
+        raise InputError(
+            f"not FASTA, the only kind of file that --exclude {MMSEQS}FILE reads; if this file is "
+            f"a list of ids or a result table, omit {MMSEQS}",
+            source=source.url,
+            line=number,
+        )
     if b"\t" in line:
         return result_names(source, file.min_identity, file.min_coverage)
+    if b"," in line or b";" in line:
+        begins = shorten(line.decode("utf-8", "replace"), _SHOWN, placeholder="…")
+        raise InputError(
+            f"{begins!r} looks like a line of CSV, expected {_KINDS}",
+            source=source.url,
+            line=number,
+        )
     return listed_names(source)
 
 
-def _first_line(stream: BinaryIO) -> bytes:
-    """Return the first line that is neither blank nor a comment, without its end."""
-    for i, line in enumerate(islice(iter(lambda: stream.readline(_LOOK), b""), _MOST_LINES)):
-        text = (line.removeprefix(_BOM) if i == 0 else line).strip(b"\r\n ")
+def _first_line(stream: BinaryIO) -> tuple[int, bytes]:
+    """Return the first line that is neither blank nor a comment, without its end, and its number.
+
+    If there is no such line, the line is empty.
+    """
+    lines = islice(iter(lambda: stream.readline(_LOOK), b""), _MOST_LINES)
+    for number, line in enumerate(lines, start=1):
+        text = (line.removeprefix(_BOM) if number == 1 else line).strip(b"\r\n ")
         if text and not text.startswith((b"#", b";")):
-            return text
-    return b""
+            return number, text
+    return 1, b""

@@ -19,6 +19,7 @@ from pipeline.build.exclusion.name_index import name_hashes
 from pipeline.inputs.error_location import plain_text
 from pipeline.inputs.source import Source
 from schemas.errors import InputError
+from schemas.text.phrases import plural
 
 _M8: Final = (
     *("query", "target", "fident", "alnlen", "mismatch", "gapopen"),
@@ -171,9 +172,10 @@ def _layout(source: Source) -> Layout:
     if "query" not in names or "target" not in names:
         if len(names) != len(_M8):
             raise InputError(
-                f"a table of {len(names)} columns without a header line, expected the "
-                f"{len(_M8)} columns of format m8, or a header line with query, target, fident, "
-                "qcov and tcov",
+                f"not a result table of MMseqs2 or BLAST, which has the {len(_M8)} columns of "
+                "format m8, or a header line with query, target, fident, qcov and tcov; this line "
+                f"has {plural(len(names), 'column')} with other names. To leave out proteins of "
+                "another table, give them as FASTA or as a list of ids (one on each line)",
                 source=source.url,
                 line=number + 1,
             )
