@@ -49,6 +49,10 @@ def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = Fals
     if durable:
         job.work.sync([job.joined])
     line = f"--clusters: found {found:,} of {plural(records, 'record')} in {job.clusters.name}"
+    if not job.clusters.bytes:  # MMseqs2 clustered all records that the map stage kept
+        line = f"--clusters {job.clusters.name}: clustered {plural(found, 'record')}"
+        if found < records:
+            line += f"; the other {records - found:,} were left out before, such as by --where"
     count = joined.keys.size - np.unique(joined.roots).size
     if count:
         line += f"; {plural(count, 'cluster')} joined with others that have equal sequences"

@@ -46,12 +46,13 @@ def corpus(families: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFac
 
 @needs_mmseqs
 def test_each_family_is_a_cluster_and_the_number_of_workers_does_not_change_the_bytes(
-    run: Run, corpus: Path, tmp_path: Path
+    run: Run, families: list[tuple[str, str]], corpus: Path, tmp_path: Path
 ) -> None:
     for workers in (1, 2):
         words = ("--out", tmp_path / str(workers), "--clusters", "mmseqs:0.5", *OPTIONS)
         done = run("preprocess", corpus, *words, "--workers", workers, **SIZES)
         assert done.returncode == 0, done.stderr
+        assert f"--clusters mmseqs:0.5: clustered {len(families)} records\n" in done.stderr
     assert digest(tmp_path / "1") == digest(tmp_path / "2")
     clusters, splits = defaultdict(set), defaultdict(set)
     for row in read_records(tmp_path / "1"):
