@@ -53,9 +53,9 @@ FileOption = Literal["exclude", "clusters", "metadata"]
 class NamedFileEntry:
     """Entry of a file that an option names.
 
-    `name` is the file's name without its folder. `rows` is the number of entries, such as excluded
-    sequences. `xxh3_128` is the hash of the sorted content, which does not depend on the order of
-    the entries.
+    `name` is the file's name without its folder, after `mmseqs:` if the option's value begins with
+    it. `rows` is the number of entries, such as excluded sequences. `xxh3_128` is the hash of the
+    sorted content, which does not depend on the order of the entries.
     """
 
     option: FileOption

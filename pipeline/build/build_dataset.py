@@ -72,14 +72,15 @@ class Built:
 
     fresh: True if this build wrote the dataset, False if the dataset already existed.
     fates: number of residues left out for each reason; None if `fresh` is False.
-    skipped: files of input folders and globs that were not read; empty if array jobs built the
-        dataset.
+    skipped: files of input folders and globs that were not read; empty after array jobs.
+    notes: lines about files of --exclude that matched no record; empty if `fresh` is False.
     """
 
     manifest: Manifest
     fresh: bool
     fates: ResidueFates | None = None
     skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def build(options: PreprocessOptions, report: Reporter) -> Built:
@@ -188,13 +189,14 @@ class Build:
             self._options, map_outcome.build, map_outcome.inputs, parts, job.prepared
         )
         refuse_empty(manifest)
-        for line in unused_exclusions(job.prepared, parts):
+        notes = tuple(unused_exclusions(job.prepared, parts))
+        for line in notes:
             self._report.note(line)
         self._verify(manifest, tasks, parts)
         self._executor.end()
         self._destination.commit(manifest)
         self._destination.clear(manifest, self._work)
-        return Built(manifest=manifest, fresh=True, fates=fates_in_results(parts))
+        return Built(manifest=manifest, fresh=True, fates=fates_in_results(parts), notes=notes)
 
     def _phase(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
         """Run the tasks of a phase, and return their results in order."""

@@ -122,12 +122,17 @@ def _named_file_differences(planned: Plan, existing: Manifest) -> list[str]:
     """Return a line for each option whose files differ from those of an existing dataset."""
     ours = [(file.option, file.name, file.bytes) for file in planned.named_files]
     theirs = [(entry.option, entry.name, entry.bytes) for entry in existing.named_files]
-    return [
-        f"--{option}: the file differs"
-        for option in dict.fromkeys(option for option, _, _ in (*theirs, *ours))
-        if [file for file in ours if file[0] == option]
-        != [file for file in theirs if file[0] == option]
-    ]
+    lines = []
+    for option in dict.fromkeys(option for option, _, _ in (*theirs, *ours)):
+        now, before = (
+            [file[1:] for file in files if file[0] == option] for files in (ours, theirs)
+        )
+        names, old_names = (", ".join(name for name, _ in files) for files in (now, before))
+        if names != old_names:
+            lines.append(f"--{option} {old_names or 'not given'} → {names or 'not given'}")
+        elif now != before:
+            lines.append(f"--{option}: the size of {names} differs")
+    return lines
 
 
 def _input_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:

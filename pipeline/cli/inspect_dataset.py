@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import ShardEntry
-from schemas.text.phrases import plural
+from schemas.text.phrases import plural, plural_of
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _RESIDUES_SHOWN = 48
@@ -57,7 +59,7 @@ def _refuse_split(options: InspectOptions) -> None:
 
 
 def show_summary(dataset: str | Path) -> None:
-    """Print the summary, shards, inputs and options that the manifest holds.
+    """Print the summary, shards, inputs, named files and options that the manifest holds.
 
     Raises:
         ManifestError: the manifest is missing, damaged or of another version.
@@ -72,10 +74,20 @@ def show_summary(dataset: str | Path) -> None:
         print(f"{split + ' shards':>16}  {len(entries)}, {size:,.1f} MB")
     inputs = ", ".join(entry.name for entry in manifest.inputs[:5])
     print(f"{'inputs':>16}  {inputs}{', …' if len(manifest.inputs) > 5 else ''}")
-    options = " ".join(
-        f"--{name.replace('_', '-')} {value}" for name, value in manifest.options.items()
-    )
-    print(f"{'options':>16}  {options}")
+    for file in manifest.named_files:
+        count = plural_of("entry", "entries", file.rows)
+        print(f"{'--' + file.option:>16}  {file.name} ({count})")
+    print(f"{'options':>16}  {' '.join(_option_words(manifest))}")
+
+
+def _option_words(manifest: Manifest) -> Iterator[str]:
+    """Yield the options of a build as words of a shell command, without those not given."""
+    for name, value in manifest.options.items():
+        if value is None or value is False:
+            continue
+        yield f"--{name.replace('_', '-')}"
+        if value is not True:
+            yield shlex.quote(str(value))
 
 
 def show_bucket(dataset: str | Path, split: str, number: int) -> None:

@@ -187,6 +187,8 @@ def print_built(
     if names := _skipped_names(built):
         files = f"{plural(len(names), 'file')} of input folders"
         print(f"{'skipped':>16}  {files}: {as_text(some_names('', names))}")
+    for line in built.notes:
+        print(f"{'note':>16}  {line}")
     if built.fresh and seconds is not None:
         rate = f"{_number(size / seconds / 1e6)} MB/s of input"
         print(f"{'speed':>16}  {rate} ({_number(size / 1e6, 1)} MB in {seconds:.1f} s), verified")

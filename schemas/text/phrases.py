@@ -14,6 +14,11 @@ def plural(number: int, noun: str, ending: str = "s") -> str:
     return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 
+def plural_of(one: str, many: str, number: int) -> str:
+    """Return a number with a noun of irregular plural, such as `1 entry` or `3 entries`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
 def duration(seconds: float) -> str:
     """Return a duration in a suitable unit, from `under a minute` to days."""
     if seconds < 60:

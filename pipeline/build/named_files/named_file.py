@@ -27,7 +27,8 @@ class NamedFile:
     """A file that an option names.
 
     url: local path or URL; empty for `--clusters mmseqs:0.5`
-    name: last part of the url, for the manifest; the value itself for `--clusters mmseqs:0.5`
+    name: last part of the url, after `mmseqs:` if the value begins with it, for the manifest; the
+        value itself for `--clusters mmseqs:0.5`
     bytes: size in bytes of the file as stored, before decompression
     fingerprint: text that changes when the file or the version of MMseqs2 changes; it is made
         without reading the file
@@ -125,6 +126,7 @@ def _named_file(option: FileOption, value: str) -> NamedFile:
         with input_errors(url):
             size, fingerprint = size_and_fingerprint(url)
         name = without_credentials(url).rstrip("/").rpartition("/")[2]
+        name = f"{MMSEQS}{name}" if mmseqs else name
     file = NamedFile(
         option=option,
         url=url,

@@ -24,6 +24,7 @@ from pipeline.build.reduce_stage.deduplicate import KEPT
 from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.task_results import PackResult, PreparedFile, ReduceResult
 from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
+from schemas.text.phrases import plural, plural_of
 
 EXCLUDED = STATUS_CODES.index(Status.EXCLUDED)
 
@@ -123,14 +124,17 @@ def unused_exclusions(
     files = exclusion_files(prepared)
     if not files:
         return
-    counts = np.sum(
-        [part.excluded_by_file for part in parts if isinstance(part, ReduceResult)], axis=0
+    reduced = [part for part in parts if isinstance(part, ReduceResult)]
+    counts = np.sum([part.excluded_by_file for part in reduced], axis=0)
+    filtered = sum(part.status.get(Status.FILTERED, 0) for part in reduced)
+    where = (
+        f"; not compared: {plural(filtered, 'record')} that --where left out" if filtered else ""
     )
     for file, count in zip(files, counts.tolist(), strict=True):
         if not count:
             others = ", except records that other files exclude" if len(files) > 1 else ""
-            entries = "entry" if file.rows == 1 else f"{file.rows:,} entries"
-            yield f"--exclude {file.name}: no record matches its {entries}{others}"
+            entries = plural_of("entry", "entries", file.rows)
+            yield f"--exclude {file.name}: no record matches its {entries}{others}{where}"
 
 
 def _candidates(rows: RecordRows) -> Candidates:

@@ -63,7 +63,7 @@ class SearchTask(_MmseqsTask):
     @property
     def purpose(self) -> str:
         """Name of the phase in which the task runs."""
-        return f"search --exclude mmseqs:{self.file.name}"
+        return f"search --exclude {self.file.name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -277,13 +278,26 @@ def test_an_exclusion_file_that_matches_no_record_or_has_changed_is_reported(
     (tmp_path / "ids").write_text("nobody\nnothing\n")
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", tmp_path / "ids")
     assert done.returncode == 0
-    assert "--exclude ids: no record matches its 2 entries\n" in done.stderr
+    line = "--exclude ids: no record matches its 2 entries"
+    assert f"{line}\n" in done.stderr
+    assert f"note  {line}\n" in done.stdout
     again = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", tmp_path / "ids")
     assert "already built" in again.stdout
     (tmp_path / "ids").write_text("nobody\nnothinG\n")
     changed = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", tmp_path / "ids")
     assert changed.returncode == 1
     assert "changed since this dataset was built" in changed.stderr
+    omitted = run("preprocess", corpus, "--out", tmp_path / "out")
+    assert "holds another dataset (--exclude ids → not given)" in omitted.stderr
+    filtered = ("--where", "length > 60", "--exclude", tmp_path / "ids", "--overwrite")
+    done = run("preprocess", corpus, "--out", tmp_path / "out", *filtered)
+    compared = "not compared: [0-9]+ records that --where left out"
+    assert re.search(f"note  {line}; {compared}\n", done.stdout)
+    shown = run("inspect", tmp_path / "out").stdout
+    assert "--exclude  ids (2 entries)\n" in shown
+    assert "--where 'length > 60'" in shown
+    assert "None" not in shown
+    assert "False" not in shown
 
 
 @needs_mmseqs
@@ -297,11 +311,12 @@ def test_mmseqs_excludes_similar_records_and_their_copies(run: Run, tmp_path: Pa
     excluded = ("--exclude", f"mmseqs:{tmp_path / 'test.fasta'}", "--exclude-identity", "0.7")
     done = run("preprocess", tmp_path / "x.fasta", "--out", out, *excluded, "--dedup", "none")
     assert done.returncode == 0, done.stderr
-    similar = ("excluded", ("similar", "a", "test.fasta"))
+    similar = ("excluded", ("similar", "a", "mmseqs:test.fasta"))
     last = len(made)
     assert rows_of(out) == [
         similar if i in (0, last) else ("kept", None) for i in range(len(records))
     ]
+    assert "--exclude  mmseqs:test.fasta (2 entries)\n" in run("inspect", out).stdout
 
 
 @needs_mmseqs
@@ -339,4 +354,4 @@ def test_mmseqs_excludes_the_same_records_as_a_table_of_its_results(
     matches = [match for _, match in found if match is not None]
     assert len(matches) > 10
     assert {match[0] for match in matches} == {"similar"}
-    assert {match[2] for match in matches} == {"test.fasta"}
+    assert {match[2] for match in matches} == {"mmseqs:test.fasta"}
