@@ -6,6 +6,7 @@ import sys
 
 from pipeline.build.verify_dataset import verify_dataset
 from pipeline.cli.subcommand_options import VerifyOptions
+from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials
 
 
@@ -19,11 +20,7 @@ def run_verify(options: VerifyOptions) -> int:
     for problem in problems:
         print(problem)
     if problems:
-        print(
-            "thdpack: the dataset is damaged; "
-            "run its preprocess command with --overwrite to build it again",
-            file=sys.stderr,
-        )
+        print(f"thdpack: {REBUILD}", file=sys.stderr)
         return 1
     print(f"{without_credentials(options.dataset)}: verified, nothing wrong")
     return 0

@@ -2,7 +2,8 @@
 
 A request is tried up to ATTEMPTS times. The pauses between attempts double, have random jitter, and
 take about a minute together. A read fails if no piece of 4 MiB arrives for STALL_SECONDS. Requests
-for missing or forbidden files are not retried.
+for missing or forbidden files are not retried, nor is a file whose content is wrong twice in the
+same way.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.urls import file_system, is_missing
 from schemas.errors import DatasetError
+from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials
 
 if TYPE_CHECKING:
@@ -69,6 +71,17 @@ class CacheError(DatasetError):
     """The local cache is full of shards in use, or cannot be written."""
 
 
+class WrongContentError(DatasetError):
+    """A file of the expected size has another hash than the manifest says.
+
+    digest: hash of the file's content
+    """
+
+    def __init__(self, message: str, digest: str) -> None:
+        super().__init__(message)
+        self.digest = digest
+
+
 class RemoteStore:
     """A folder of a store, reached through fsspec and with retries."""
 
@@ -103,6 +116,7 @@ class RemoteStore:
             CacheError: `fetch` raised this error, for which a retry is useless.
             ClosedError: the reader was closed.
         """
+        wrong: set[str] = set()
         for attempt in range(ATTEMPTS):
             try:
                 return fetch()
@@ -110,6 +124,13 @@ class RemoteStore:
                 raise
             except Exception as error:  # each store has its own family of errors
                 reason = _reason(error)
+                if isinstance(error, WrongContentError):
+                    if error.digest in wrong:
+                        raise DatasetError(
+                            f"{name}: {doing} {self.url} twice, with the same wrong content: "
+                            f"{error}: {REBUILD}"
+                        ) from error
+                    wrong.add(error.digest)
                 if (
                     isinstance(error, PermissionError)
                     or is_missing(error)

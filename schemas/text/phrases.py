@@ -1,10 +1,13 @@
-"""Phrases of messages: a number with its noun, a duration, the command that installs an extra."""
+"""Phrases of messages: a number with its noun, a duration, commands that help."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
+REBUILD: Final = (
+    "the dataset is damaged; run its preprocess command with --overwrite to build it again"
+)
 _ROOT: Final = Path(__file__).resolve().parents[2]
 """Root of the repository, or a folder of site-packages if a wheel was installed."""
 

@@ -21,7 +21,7 @@ from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cache.cache_folder import CacheFolder, closing_on_error, is_at
 from pipeline.reader.fork_guard import call_after_fork
 from pipeline.reader.mapped_shard import DamagedShardError, MappedShard
-from pipeline.storage.retries import CacheError, RemoteStore
+from pipeline.storage.retries import CacheError, RemoteStore, WrongContentError
 from schemas.errors import DatasetError
 from schemas.manifest_entries import ShardEntry
 
@@ -118,7 +118,8 @@ class ShardCache:
         """Write a shard into its locked .part file, verify the file, and publish it.
 
         Raises:
-            DamagedShardError: the store sent bytes that differ from the manifest.
+            DamagedShardError, WrongContentError: the store sent bytes that differ from the
+                manifest.
         """
         try:
             self._folder.reserve(descriptor, entry.bytes, entry.name)
@@ -136,7 +137,8 @@ class ShardCache:
         """Copy a shard from the store into an open file, and compare it with the manifest.
 
         Raises:
-            DamagedShardError: the shard differs from the manifest.
+            DamagedShardError: the shard's size differs from the manifest.
+            WrongContentError: the shard's hash differs from the manifest.
         """
         digest, done = xxhash.xxh3_128(), 0
         for piece in self._store.pieces(entry.name):
@@ -155,7 +157,8 @@ class ShardCache:
         if done != entry.bytes:
             raise DamagedShardError(f"the store sent {done} bytes, the manifest says {entry.bytes}")
         if digest.hexdigest() != entry.xxh3_128:
-            raise DamagedShardError(
+            raise WrongContentError(
                 f"the store sent bytes with xxh3_128 {digest.hexdigest()}, "
-                f"the manifest says {entry.xxh3_128}"
+                f"the manifest says {entry.xxh3_128}",
+                digest.hexdigest(),
             )

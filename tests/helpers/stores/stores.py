@@ -79,7 +79,8 @@ class TroubledFile:
             return bytes(self._file.read(100))
         data = bytearray(self._file.read(size))
         if data and Trouble.strikes("flipped_bits"):
-            data[len(data) // 2] ^= 4
+            # another bit each time: the same wrong bytes twice would mean a damaged object
+            data[(len(data) // 2 + Trouble.flipped_bits) % len(data)] ^= 4
         return bytes(data)
 
     def __enter__(self) -> TroubledFile:

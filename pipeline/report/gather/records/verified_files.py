@@ -15,7 +15,7 @@ from typing import Final
 import xxhash
 
 from pipeline.storage.file_hash import difference, hash_file
-from pipeline.storage.retries import RemoteStore
+from pipeline.storage.retries import RemoteStore, WrongContentError
 from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
@@ -86,6 +86,8 @@ def _fetched(remote: RemoteStore, entry: RecordsEntry, path: Path) -> Path:
                 digest.update(piece)
                 size += file.write(piece)
         problem = difference(f"{remote.url}/{entry.name}", size, digest.hexdigest(), entry)
+        if problem is not None and size == entry.bytes:
+            raise WrongContentError(problem, digest.hexdigest())
         if problem is not None:
             raise DatasetError(problem)
         return path

@@ -15,6 +15,7 @@ from pipeline.reader import ShardReader
 from schemas.errors import DatasetError, ManifestError
 from tests.conftest import OurThreads
 from tests.helpers.data.corpus import read_manifest
+from tests.helpers.data.damage import flip
 from tests.helpers.processes.command_line import Run
 from tests.helpers.stores.reading import assert_cache_is_sound, tokens
 from tests.helpers.stores.stores import Trouble, http_store
@@ -137,6 +138,21 @@ def test_a_failed_prefetch_is_retried_when_the_shard_is_needed(
         assert Trouble.errors == 10**6 - pipeline.storage.retries.ATTEMPTS
         Trouble.reset()
         assert found + tokens(reader, len(truth) - 1) == truth
+
+
+def test_a_shard_with_the_same_wrong_content_twice_is_not_fetched_again(
+    dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for entry in read_manifest(dataset).shards["train"]:
+        flip(dataset / entry.name)
+    with (
+        ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=0) as reader,
+        pytest.raises(DatasetError, match="twice, with the same wrong content") as raised,
+    ):
+        next(reader)
+    assert "run its preprocess command with --overwrite to build it again" in str(raised.value)
+    assert len([path for path in Trouble.opened if path.endswith(".arrow")]) == 2
+    assert len(caplog.records) == 1
 
 
 def test_a_missing_shard_is_an_error_without_retries(
