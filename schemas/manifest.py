@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MANIFEST_NAME: Final = "manifest.json"
+WORK: Final = ".build"
+"""Name of the work folder in a dataset's folder. It holds the files of unfinished builds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,7 @@ from schemas import __version__
 from schemas.errors import DatasetError, ManifestError
 from schemas.licenses import license_hint
 from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 
 _MOST_INPUTS: Final = 3
@@ -58,8 +59,21 @@ def prepared(
         _refuse_other_plan(destination, options, planned)
         if existing is not None:
             _refuse_other_dataset(existing, options, planned, destination.out.where())
+        if others := destination.other_builds(planned, options):
+            report.note(
+                f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}: if "
+                "nobody runs or resumes it, remove this folder, because no later build does"
+            )
         with stdin_named(spool):
-            yield planned, existing
+            try:
+                yield planned, existing
+            except KeyboardInterrupt:
+                if (existing is None or options.overwrite) and (left := destination.leftovers()):
+                    report.note(
+                        f"unfinished files of this build: {' and '.join(left)}: remove them if you "
+                        "do not want to resume it"
+                    )
+                raise
 
 
 def is_root_with_inputs(out: str, sources: Sequence[Source]) -> bool:

@@ -16,10 +16,10 @@ from pipeline.report.gather.compare import Side, compare
 from pipeline.report.model import Report
 from pipeline.storage.urls import local_path
 from schemas.errors import ThdpackError
-from schemas.manifest import MANIFEST_NAME
+from schemas.manifest import MANIFEST_NAME, WORK
 from schemas.text.phrases import install_command
 
-_UNFINISHED: Final = (".build", "records/*.parquet")
+_UNFINISHED: Final = (WORK, "records/*.parquet")
 """Names of files and folders that an interrupted build leaves in its output folder."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pipeline.storage.retries import RemoteStore
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_missing, local_path
+from pipeline.storage.work_names import work_names
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.untrusted_json import MOST_BYTES
@@ -70,6 +71,11 @@ def _no_folder(url: str | Path, folder: Path) -> ManifestError:
 
 
 def _no_manifest(url: str | Path) -> ManifestError:
+    if work_names(str(url)):
+        return ManifestError(
+            f"{url}: no {MANIFEST_NAME}: an unfinished build is here: wait for its end, or run its "
+            "command again to resume"
+        )
     return ManifestError(
         f"{url}: no {MANIFEST_NAME}: this is not a dataset, or its build did not finish. If it "
         f"holds sequences, build a dataset with `thdpack preprocess {url} --out DATASET`"

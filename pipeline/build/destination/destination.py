@@ -77,6 +77,14 @@ class Destination(Protocol):
         """Return the folder for a build's intermediate files and the markers of finished tasks."""
         ...
 
+    def leftovers(self) -> list[str]:
+        """Return the folders and patterns of the files that this build leaves if it stops now."""
+        ...
+
+    def other_builds(self, planned: Plan, options: PreprocessOptions) -> list[str]:
+        """Return the work folders of other builds, which are still running or were abandoned."""
+        ...
+
     def commit(self, manifest: Manifest) -> None:
         """Replace the manifest. All files that the new manifest names must already be written."""
         ...

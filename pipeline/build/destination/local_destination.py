@@ -27,12 +27,12 @@ from pipeline.storage.folder import Folder
 from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.open_input import input_errors
 from schemas.errors import BuildError
-from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.manifest import MANIFEST_NAME, WORK, Manifest
 from schemas.shard import SPLITS
 
-WORK: Final = ".build"
-"""Name of the work folder in a dataset's folder."""
 _REMOVE_THREADS: Final = 4
+_NO_RESULTS: Final = ("lock", "stdin")
+"""Names of files in the work folder that are no results. A rerun reads standard input again."""
 _FOLDERS: Final = (WORK, *SPLITS, "records")
 _TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 _WORK_FILE: Final = re.compile(
@@ -53,6 +53,10 @@ class LocalDestination:
 
     path: Path
     _cleared: bool = False
+    _replaced: frozenset[str] = frozenset()
+    """Names of the existing dataset's files."""
+    _build: str = ""
+    """Digest in the names of this build's files; "" before the map stage has finished."""
 
     @property
     def out(self) -> LocalFolder:
@@ -106,14 +110,22 @@ class LocalDestination:
     def _leave_nothing(self, created: Iterable[Path]) -> None:
         """If the build has no results yet, remove the work folder and the folders that the build
         created, innermost first. Other files and folders stay."""
-        nothing_done = {"lock", "stdin"}  # a rerun reads standard input again
         with suppress(OSError):
-            if not nothing_done.issuperset(path.name for path in self._work.iterdir()):
+            if self.leftovers():
                 return
-            for name in sorted(nothing_done):
+            for name in _NO_RESULTS:
                 (self._work / name).unlink(missing_ok=True)
             for folder in dict.fromkeys((self._work, *created)):
                 folder.rmdir()
+
+    def leftovers(self) -> list[str]:
+        if not self._work.is_dir() or set(_NO_RESULTS).issuperset(os.listdir(self._work)):
+            return []
+        return [*unfinished_files(self.out, self._build, self._replaced), f"{self._work}/"]
+
+    def other_builds(self, planned: Plan, options: PreprocessOptions) -> list[str]:
+        """Return an empty list: a build in a local folder removes the files of earlier builds."""
+        return []
 
     def _refuse_links(self) -> None:
         """Refuse folders that are links, because a build would remove files behind the link.
@@ -163,10 +175,10 @@ class LocalDestination:
         return LocalFolder(self._work, self._work)
 
     def will_replace(self, manifest: Manifest) -> None:
-        """Do nothing: `clear` finds the old files by listing the folders."""
+        self._replaced = frozenset(entry.name for entry in manifest.files())
 
     def will_write(self, build: str) -> None:
-        """Do nothing: a lock keeps other builds away."""
+        self._build = build
 
     def commit(self, manifest: Manifest) -> None:
         # sync the folders first: after a power cut, a manifest must not name files that are lost
@@ -211,6 +223,21 @@ class LocalDestination:
 
 def _remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def unfinished_files(out: Folder, build: str, replaced: frozenset[str]) -> list[str]:
+    """Return a pattern of the shards and records/ files of an unfinished build, in a list.
+
+    The list is empty before the map stage has finished, and if an existing dataset has files of the
+    same names.
+
+    Args:
+        build: digest in the names of the build's files; "" before the map stage has finished.
+        replaced: names of the existing dataset's files.
+    """
+    if not build or any(f"/{build}-" in name for name in replaced):
+        return []
+    return [out.where(f"*/{build}-*")]
 
 
 def warn_not_removed(error: Exception) -> None:

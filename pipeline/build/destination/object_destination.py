@@ -7,6 +7,7 @@ folders may hold files of builds that are still running.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +21,11 @@ import xxhash
 
 from pipeline.build.build_plan import PLAN, Plan, comes_of, planned_here
 from pipeline.build.destination.card_files import remove_stale_cards
-from pipeline.build.destination.local_destination import WORK, spool_stdin, warn_not_removed
+from pipeline.build.destination.local_destination import (
+    spool_stdin,
+    unfinished_files,
+    warn_not_removed,
+)
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.options import PreprocessOptions
 from pipeline.storage.file_hash import hash_file
@@ -28,10 +33,11 @@ from pipeline.storage.folder import Folder
 from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.object_folder import LostRaceError, ObjectFolder
 from pipeline.storage.retries import AT_ONCE
+from pipeline.storage.work_names import work_names
 from schemas import __version__
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, DatasetError
-from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.manifest import MANIFEST_NAME, WORK, Manifest
 
 
 @dataclass(slots=True)
@@ -67,6 +73,18 @@ class ObjectDestination:
 
     def will_write(self, build: str) -> None:
         self._build = build
+
+    def leftovers(self) -> list[str]:
+        work = [f"{self._work.where()}/"] if self._work else []
+        return [*unfinished_files(self.out, self._build, self._replaced), *work]
+
+    def other_builds(self, planned: Plan, options: PreprocessOptions) -> list[str]:
+        own = _work_digest(planned, options)
+        return [
+            self.out.where(f"{WORK}/{name}/")
+            for name in work_names(self.out.url)
+            if re.fullmatch(r"[0-9a-f]{16}", name) and name != own
+        ]
 
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:

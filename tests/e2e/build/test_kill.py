@@ -196,9 +196,11 @@ def test_ctrl_c_ends_a_build_quickly_and_the_same_command_resumes(
     printed = process.communicate(timeout=END_SECONDS)
     assert process.returncode == 130
     assert "run the same command to resume" in printed
+    assert f"unfinished files of this build: {out}/.build/" in printed
     assert "Traceback" not in printed
     await_end(family)
     assert not (out / "manifest.json").exists()
+    assert "an unfinished build is here" in run("verify", out).stderr
     assert run("preprocess", corpus, "--out", out, *SHAPE, **SIZES).returncode == 0
 
 

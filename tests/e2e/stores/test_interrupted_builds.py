@@ -95,3 +95,20 @@ def test_ctrl_c_ends_a_build_on_a_stalled_store(
     assert process.returncode == 130, printed
     assert printed.splitlines()[-1].startswith("thdpack: interrupted")
     assert "Traceback" not in printed
+
+
+def test_an_unfinished_build_is_named_by_readers_and_by_other_builds(
+    run: Run, store: ObjectStore, corpus: Path
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    process = start(OUT, setup=STOP)
+    process.wait_until_stopped()
+    kill_all(process)
+    [work] = {name.split("/")[1] for name in objects(OUT)}
+    refused = run("verify", OUT)
+    assert "an unfinished build is here: wait for its end, or run its command" in refused.stderr
+    words = ("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS)
+    other = run(*words, "--seed", "9", **SIZES)
+    assert other.returncode == 0, other.stderr
+    assert f"1 other unfinished build here: {OUT}/.build/{work}/: if nobody" in other.stderr
+    assert any(name.startswith(f".build/{work}/") for name in objects(OUT))
