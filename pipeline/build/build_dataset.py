@@ -164,7 +164,7 @@ class Build:
             prepared=prepared,
         )
         map_outcome.save(job)
-        job = self._search(job, map_outcome.residues)
+        job = self._search(job)
         self._link(job, map_outcome)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, map_outcome.residues)
@@ -227,12 +227,12 @@ class Build:
         options = ", ".join(f"--{option}" for option in dict.fromkeys(t.file.option for t in tasks))
         return tuple(self._phase(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
 
-    def _search(self, job: Job, residues: int) -> Job:
+    def _search(self, job: Job) -> Job:
         """Search or cluster the records that the map stage kept. Return a job with the results."""
         prepared = list(job.prepared)
-        # one task at a time, because MMseqs2 uses all cores
+        # one task at a time, because MMseqs2 uses all cores; it does not say how much it has done
         for task in search_tasks(job, self._plan, workers_of(self._options)):
-            prepared[task.index] = self._phase(task.purpose, [task], residues)[0]
+            prepared[task.index] = self._phase(task.purpose, [task], 0)[0]
         return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:

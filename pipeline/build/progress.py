@@ -49,14 +49,16 @@ class PlainReporter:
         now = time.monotonic()
         if now - self._said >= _PLAIN_SECONDS:
             self._said = now
-            rate = self._done / (now - self._started)
-            left = max(self._total - self._done, 0) / rate if rate else 0
-            share = min(100.0, 100 * self._done / max(self._total, 1))
-            print(
-                f"{self._name}: {share:.0f} %, {rate / 1e6:.0f} MB/s, about {left:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{self._name}: {self._state(now - self._started)}", file=sys.stderr, flush=True)
+
+    def _state(self, seconds: float) -> str:
+        """Return the progress of a phase that began `seconds` ago."""
+        if not self._total:
+            return f"running, {seconds:.0f} s so far"
+        rate = self._done / seconds
+        left = max(self._total - self._done, 0) / rate if rate else 0
+        share = min(100.0, 100 * self._done / self._total)
+        return f"{share:.0f} %, {rate / 1e6:.0f} MB/s, about {left:.0f} s left"
 
     def note(self, text: str, **values: Any) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -125,11 +127,13 @@ class TerminalReporter:
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._finish()
-        self._task = self._bar.add_task(name, total=max(total_bytes, 1))
+        self._task = self._bar.add_task(name, total=total_bytes or None)
 
     def _finish(self) -> None:
         if self._task is not None:
-            self._bar.update(self._task, completed=self._bar.tasks[self._task].total)
+            task = self._bar.tasks[self._task]
+            total = task.total or task.completed or 1
+            self._bar.update(self._task, total=total, completed=total)
 
     def advance(self, done_bytes: int) -> None:
         if done_bytes and self._task is not None:

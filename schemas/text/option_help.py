@@ -157,16 +157,16 @@ def _advice(name: str, others: Mapping[str, str]) -> str:
 
     The first of these that gives advice counts:
 
-    - the part of `name` before the first dot, if it is a group such as `adamw-kwargs`
+    - the first part of `name` before a dot that is a known group such as `adamw-kwargs`
     - the part after the last dot, such as `micro-batch-size` of `dataset.micro-batch-size`
     - for a name with dots, a pointer to docs/coming-from.md
 
     Args:
         name: name of the option, without leading hyphens.
     """
-    first, *_, last = name.split(".") if "." in name else (name, name)
-    group = others.get(f"--{first}", "") if _GROUP.match(first) else ""
-    return group or others.get(f"--{last}", "") or (_PAGE if "." in name else "")
+    *outer, last = name.split(".")
+    groups = (others.get(f"--{part}", "") for part in outer or [last] if _GROUP.match(part))
+    return next(filter(None, groups), "") or others.get(f"--{last}", "") or (_PAGE if outer else "")
 
 
 def suggest_choices(words: Sequence[str], *sections: type[Any]) -> None:

@@ -63,7 +63,7 @@ class SearchTask(_MmseqsTask):
     @property
     def purpose(self) -> str:
         """Name of the phase in which the task runs."""
-        return f"search --exclude {self.file.name}"
+        return f"MMseqs2 for --exclude {self.file.name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,4 +80,4 @@ class ClusterTask(_MmseqsTask):
     @property
     def purpose(self) -> str:
         """Name of the phase in which the task runs."""
-        return f"cluster records, --clusters {self.file.name}"
+        return f"MMseqs2 for --clusters {self.file.name}"

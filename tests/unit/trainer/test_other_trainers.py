@@ -85,3 +85,5 @@ def test_a_setting_inside_a_group_gets_the_advice_for_the_group(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert "use --learning-rate, --beta1" in refusal(capsys, "adamw_kwargs.lr=1e-4")
+    said = refusal(capsys, "dataset.load_dataset_kwargs.path=x")
+    assert "run thdpack preprocess once" in said
