@@ -26,6 +26,8 @@ from schemas.text.phrases import plural, plural_of
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _RESIDUES_SHOWN = 48
+_UNWRAPPED = 100_000
+"""Width in columns of output that is not wrapped."""
 
 
 def run_inspect(options: InspectOptions) -> int:
@@ -102,6 +104,9 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
     ids = record_ids(dataset, manifest, bucket["record"])
     edges = bucket["cu_seqlens"]
     console = Console()
+    width = console.width
+    if not console.is_terminal:
+        console.width = _UNWRAPPED  # another program reads the lines
     console.print(
         f"bucket {number} of {split}: row {row} of {entry.name}", highlight=False, markup=False
     )
@@ -113,7 +118,7 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
         f"longest {bucket['max_seqlen']:,}, {cost}",
         highlight=False,
     )
-    console.print(_drawing(bucket, manifest.capacity, max(20, console.width - 2)))
+    console.print(_drawing(bucket, manifest.capacity, max(20, width - 2)))
     console.print(_sequences(bucket, manifest, ids))
     if len(edges) - 1 > bucket["num_seqs"]:
         padding = plural(manifest.capacity - edges[bucket["num_seqs"]], "token")

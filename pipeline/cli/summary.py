@@ -181,7 +181,8 @@ def print_built(
         return
     if not built.fresh:
         print(f"{known}; nothing to do")
-    fates = built.fates if built.fresh else known_fates(manifest, folder)
+    # also on a store: `preprocess` has just read all inputs, which takes longer
+    fates = built.fates if built.fresh else fates_in_records(folder_of(folder), manifest)
     for name, value in summary_lines(manifest, fates):
         print(f"{name:>16}  {value}")
     if names := _skipped_names(built):

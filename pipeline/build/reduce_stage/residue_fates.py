@@ -13,7 +13,9 @@ import numpy as np
 
 from pipeline.build.reduce_stage.deduplicate import residues_by_status
 from pipeline.build.task_results import PackResult, ReduceResult
-from pipeline.storage.local_folder import LocalFolder
+from pipeline.storage.folder import Folder
+from pipeline.storage.open_input import open_input
+from schemas.errors import InputError
 from schemas.manifest import Manifest
 from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
 from schemas.shard import CROPPING
@@ -52,8 +54,8 @@ def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
     )
 
 
-def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | None:
-    """Return the fates of all residues, from records/ on a disk; None if a file is unreadable."""
+def fates_in_records(folder: Folder, manifest: Manifest) -> ResidueFates | None:
+    """Return the fates of all residues, from records/; None if a file is unreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -61,7 +63,10 @@ def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | 
     excluded = dict.fromkeys(EXCLUSION_KINDS, 0)
     try:
         for entry in manifest.records:
-            with pq.ParquetFile(folder.path / entry.name) as file:
+            with (
+                open_input(folder.where(entry.name)) as raw,
+                pq.ParquetFile(raw) as file,
+            ):
                 for batch in file.iter_batches(columns=["residues", "status", "exclusion"]):
                     residues = batch.column("residues").to_numpy()
                     words = batch.column("status")
@@ -76,8 +81,8 @@ def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | 
                     ):
                         excluded[kind] += count
                     cropped += int((long & (status == STATUS_CODES.index(Status.KEPT))).sum())
-    except (OSError, ValueError, pa.ArrowException):  # `thdpack verify` says what is damaged
-        return None
+    except (InputError, OSError, ValueError, pa.ArrowException):
+        return None  # `thdpack verify` says what is damaged
     return ResidueFates(
         by_status=dict(zip(STATUS_CODES, total.tolist(), strict=True)),
         excluded=excluded,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -180,11 +181,17 @@ def test_inspect_draws_a_bucket_and_prints_the_fate_of_a_record(
     run_process: Run,
     dataset: Path,
     sample: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn = run_process("inspect", dataset, "--bucket", "0").stdout
     assert "bucket 0 of train" in drawn
     assert "<cls>" in drawn
     assert "█" in drawn
+    monkeypatch.setattr(
+        "tests.helpers.processes.command_line.environment", lambda: {**os.environ, "COLUMNS": "40"}
+    )
+    piped = run("inspect", dataset, "--bucket", "0").stdout
+    assert re.search(r"^\d+ sequences, .* tokens .*, Σ length² [\d,]+$", piped, re.MULTILINE)
     identifier = sample.read_text()[1:].split()[0]
     accession, name = identifier.split("|")[1:]
     for wanted in (identifier, accession, name):
