@@ -1,6 +1,6 @@
 """AdamW on fp32 masters (fp32 copies of the parameters). Steps whose loss or gradient is not finite
-are skipped. Division by the number of predicted tokens, clipping and skipping need no additional
-pass over memory. The host does not wait for the GPU.
+are skipped. The update itself divides gradients by the number of predicted tokens, clips them and
+skips steps, without another pass over memory. The host does not wait for the GPU.
 
 | parameters | masters | AdamW |
 |---|---|---|
@@ -254,7 +254,7 @@ def learning_rate(step: int, options: OptimizerOptions) -> float:
     | schedule | the decay begins | the decay ends |
     |---|---|---|
     | linear, cosine | after the warm-up | at step number `steps * decay_until` |
-    | wsd | at step number `steps * (1 - decay_fraction)` | at the last step |
+    | wsd | at step number `steps * (1 - decay_fraction)` | at step number `steps` |
 
     wsd (warm-up, stable, decay) decays linearly. Source: Hu et al., MiniCPM, 2024.
     """

@@ -6,7 +6,7 @@
 | --tokens-per-step, --buckets-per-step | error: this needs a new run |
 | weights of datasets, --reweight | error: this needs a new run |
 | steps, learning rate, schedule, betas, weight decay, clipping | accepted and logged at the start |
-| backend, precision and its layers, --quantized-init | accepted and logged at the start |
+| --backend, --precision, --precision-layers, --quantized-init | accepted and logged at the start |
 | --valid-split | error, unless the run is finished: losses of two splits cannot be compared |
 | URL of the dataset, cache, prefetch, outputs | accepted: results stay the same |
 | number of ranks, parallelism, --recompute, --cuda-graph | accepted: only rounding differs |

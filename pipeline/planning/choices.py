@@ -11,8 +11,8 @@ from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, se
 LARGEST_SHARE: Final = 0.1
 """Largest batch that the trainer chooses by itself, as a share of an epoch."""
 MOST_DEFAULT_EPOCHS: Final = 100
-"""Number of epochs of the longest run that the trainer chooses by itself. With --init-from, this
-number is FEW_EPOCHS."""
+"""Number of epochs of the longest run that the trainer chooses by itself. With --init-from, the
+trainer uses schemas.models.FEW_EPOCHS instead."""
 LARGEST_GATHERED: Final = 0.25
 """Largest share of a GPU's memory that gathered parameters and gradients may take under `--reshard
 step`."""
@@ -28,8 +28,8 @@ micro-batch may use the share ROOM."""
 def buckets_of_step(published: float, *, unit: int, limit: float) -> int:
     """Return the number of buckets in a step: the published batch, or fewer for a small dataset.
 
-    For a small dataset, the number is `unit` times a power of two. If it is at least 2 × `unit`,
-    twice as many ranks can also divide it evenly.
+    For a small dataset, the number is `unit` times a power of two. If the number is at
+    least 2 × `unit`, a run can later be resumed on twice its number of ranks.
 
     Args:
         published: batch of the published run, in buckets.

@@ -59,7 +59,7 @@ def _rules(
     return [
         (f"cu_seqlens does not rise from 0 to {shape.capacity}", ~rises),
         (f"a sequence is longer than {shape.max_seqlen} tokens", longest > shape.max_seqlen),
-        (f"more than {shape.slots} sequences and tail pieces", lengths - 1 > shape.slots),
+        (f"more than {shape.slots} sequences and pieces of padding", lengths - 1 > shape.slots),
         ("num_seqs is negative or larger than cu_seqlens allows", ~counted),
         ("num_tokens is negative or more than its sequences hold", (tokens < 0) | (tokens > real)),
         (f"a token id is not below {shape.vocabulary}", largest >= shape.vocabulary),

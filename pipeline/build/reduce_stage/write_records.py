@@ -37,7 +37,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddedColumns:
-    """Columns that options add to records/, or fill.
+    """Options that add columns to records/, or that fill columns which are empty otherwise.
 
     keep_header: True to add the column of full headers
     metadata: table of --metadata

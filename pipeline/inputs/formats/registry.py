@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class InputFormat:
     """An input format.
 
-    read: function that yields blocks of records, with content hashes (see `record_block.Blocks`).
+    read: function that yields blocks of records. The last block comes with hashes of the input's
+        bytes, except for Parquet and Arrow (see `record_block.Blocks`).
         Raises:
             InputError: the input cannot be read or breaks a rule.
     suffixes: endings of file names in lower case, without endings of archives such as .gz.

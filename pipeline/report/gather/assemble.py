@@ -116,7 +116,7 @@ def assemble(
 
     Args:
         sequences: lengths of the sequences in tokens, <cls> and <eos> included.
-        limits: longest sequence and longest padded sequence that the options allow.
+        limits: longest sequence that the options allow, without and with length-multiple padding.
         inputs: name of each input, and its size in bytes.
         letters: number of residues by letter, in the buckets of a dataset or in the whole input.
         Other arguments: see `Report`.

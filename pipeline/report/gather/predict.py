@@ -136,7 +136,8 @@ def records_bytes(records: int, headers: Sequence[tuple[bytes, bytes]], partitio
         headers: id and description of some records. They are written as in records/, to measure
             the size of the columns that hold values from headers.
         partitions: number of partitions. A build writes one file for each partition. A build with
-            several partitions writes a further file, for the sequences left without a bucket.
+            several partitions writes at least one further file, for the sequences left without a
+            bucket.
     """
     of_header = _header_bytes(headers) / len(headers) if headers else 0
     files = partitions + (partitions > 1)

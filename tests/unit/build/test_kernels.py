@@ -112,7 +112,7 @@ def test_a_record_of_the_split_valid_stays_there_if_the_split_test_is_added() ->
     assert ((two == SPLITS.index("valid")) == (three == SPLITS.index("valid"))).all()
 
 
-def test_windows_begin_at_each_place_equally_often() -> None:
+def test_random_windows_begin_at_each_possible_residue_equally_often() -> None:
     keys = np.random.default_rng(0).integers(0, 1 << 64, 100_000, dtype=np.uint64)
     residues = np.full(keys.size, 100 + 9)
     counts = np.bincount(window_starts(keys, residues, 100), minlength=10)

@@ -44,8 +44,8 @@ FP32_ERROR = 1.5
 """Upper limit of a ratio: our rms error in float32, divided by Hugging Face's rms error. The
 geometric mean of the ratio over the examples is compared with this limit.
 
-The two models round equally often, so the ratio is about 1. In a single example it is 0.7 to 1.6,
-because one token with almost equal attention scores may cause half of the error.
+The two models round equally often, so the ratio is about 1. In a single example, the ratio is 0.7
+to 1.6: half of the error may come from a single token.
 """
 
 
@@ -207,8 +207,8 @@ def compare(
     theirs_off, ours_off = (float(torch.dist(each.logits, expected.logits)) for each in single)
     ratios = {"logits": ours_off / theirs_off}
     if backward:
-        # The bias of keys is left out, because its true gradient is zero: it adds the same number
-        # to all scores of a query, and softmax ignores such a number.
+        # The joint bias of queries, keys and values is left out. The true gradient of the bias of
+        # keys is zero: it adds the same number to all scores of a query, which softmax ignores.
         true = {
             name: g
             for name, g in expected.gradients.items()
