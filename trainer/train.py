@@ -25,7 +25,7 @@ from trainer.checkpoints.checkpoint import CHECKPOINTS
 from trainer.checkpoints.latest import last_checkpoint
 from trainer.checkpoints.new_folder import removed_if_empty
 from trainer.config import TrainOptions, parse
-from trainer.distributed.rank_message import leave_error_file, say
+from trainer.distributed.rank_message import first_rank_speaks, leave_error_file, say
 from trainer.distributed.stop_signals import StopRequest
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
@@ -192,7 +192,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     | 130 | the user pressed Ctrl-C twice |
     """
     try:
-        options = parse(sys.argv[1:] if arguments is None else arguments)
+        with first_rank_speaks():
+            options = parse(sys.argv[1:] if arguments is None else arguments)
     except SystemExit as stopped:
         if stopped.code:
             leave_error_file("the command line is wrong: see the lines above this traceback")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,6 +166,25 @@ def test_the_summary_of_torchrun_says_that_the_command_line_is_wrong(
     with pytest.raises(SystemExit):
         main(["esm2-8m", "--no-such-option"])
     assert "the command line is wrong" in json.loads(file.read_text())["message"]["message"]
+
+
+@pytest.mark.parametrize("local_rank", ["0", "1"])
+def test_under_torchrun_only_the_first_rank_of_a_node_prints_a_wrong_command_line_at_once(
+    local_rank: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    printed_before_waits: list[str] = []
+    monkeypatch.setattr(
+        time, "sleep", lambda seconds: printed_before_waits.append(capsys.readouterr().err)
+    )
+    with pytest.raises(SystemExit):
+        main(["esm2-8m", "--data", "d", "--steps", "0"])
+    assert printed_before_waits == ([] if local_rank == "0" else [""])
+    assert "--steps is 0" in capsys.readouterr().err  # a rank that still runs hides no error
 
 
 def test_weights_of_another_preset_are_refused_and_the_error_names_their_preset(
