@@ -236,9 +236,13 @@ def with_warmup(options: TrainOptions) -> tuple[TrainOptions, str]:
     if optimizer.warmup_steps != AUTO:
         return options, ""
     steps = optimizer.warmup
+    warmup = (
+        f"warm-up of {plural(steps, 'step')} instead of {PUBLISHED_WARMUP:,}"
+        if steps
+        else "no warm-up"
+    )
     note = (
-        f"warm-up of {plural(steps, 'step')} instead of {PUBLISHED_WARMUP:,}, because the run has "
-        f"{plural(optimizer.steps, 'step')}; --warmup-steps overrides"
+        f"{warmup}, because the run has {plural(optimizer.steps, 'step')}; --warmup-steps overrides"
     )
     options = replace(options, optimizer=replace(optimizer, warmup_steps=steps))
     return options, note if steps < PUBLISHED_WARMUP else ""

@@ -116,7 +116,12 @@ def _arrangement(run: StartingPoint) -> str:
     found = f"{topology.world_size} × {topology.device.type.upper()}"
     if topology.is_sharded:
         shards = topology.world_size // topology.replicate
-        found += f", model sharded over {shards}, gathered once per {run.options.compute.reshard}"
+        sharded = f"sharded over {shards}, gathered once per {run.options.compute.reshard}"
+        if topology.replicate == 1:
+            found += f", model {sharded}"
+        else:
+            found += f", {topology.replicate} replicas of the model"
+            found += f", each {sharded}" if shards > 1 else ""
     if topology.is_replicated:
         found += ", each with the whole model"
         found += ", sharded optimizer state" if topology.shard == "optimizer" else ""

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 from trainer.config import ComputeOptions
 from trainer.distributed.context_parallel import Slices
@@ -178,19 +179,20 @@ def check_arrangement(options: ComputeOptions, world_size: int) -> None:
     """
     if world_size % options.replicate:
         raise ValueError(
-            f"{world_size} ranks do not divide into --replicate {options.replicate} replicas of "
-            "the parameters: change --replicate or the number of ranks"
+            f"--replicate is {options.replicate}, but this run has {plural(world_size, 'rank')}: "
+            "the number of ranks must be a multiple of the number of replicas"
         )
     if world_size % options.context_parallel:
         raise ValueError(
-            f"{world_size} ranks do not divide into groups of --context-parallel "
-            f"{options.context_parallel}: change --context-parallel or the number of ranks"
+            f"--context-parallel is {options.context_parallel}, but this run has "
+            f"{plural(world_size, 'rank')}: the number of ranks must be a multiple of "
+            "--context-parallel"
         )
     of_a_copy = world_size // options.replicate
     if of_a_copy % options.context_parallel:
         raise ValueError(
             f"with --replicate {options.replicate}, each replica of the parameters has "
-            f"{of_a_copy} ranks, which is not a multiple of --context-parallel "
+            f"{plural(of_a_copy, 'rank')}, not a multiple of --context-parallel "
             f"{options.context_parallel}: change --replicate or --context-parallel"
         )
 

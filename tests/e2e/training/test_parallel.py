@@ -165,8 +165,8 @@ def test_a_run_resumes_in_any_topology(many_shards: Path, whole: Path, tmp_path:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--replicate", "2"), "1 ranks do not divide into --replicate 2 replicas"),
-        (("--context-parallel", "3"), "1 ranks do not divide into groups of --context-parallel 3"),
+        (("--replicate", "2"), "--replicate is 2, but this run has 1 rank: the number"),
+        (("--context-parallel", "3"), "--context-parallel is 3, but this run has 1 rank: the"),
         (("--replicate", "0"), "--replicate is 0, expected at least 1"),
     ],
 )
@@ -181,6 +181,15 @@ def test_invalid_topologies_are_refused(
         train(many_shards, tmp_path / "run", *flags)
     assert stopped.value.code in (1, 2)
     assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def test_the_first_line_of_a_run_names_the_number_of_replicas(
+    many_shards: Path, tmp_path: Path
+) -> None:
+    words = ("--replicate", "2", "--dry-run")
+    said = start(many_shards, tmp_path / "run", *words, ranks=2, steps=1).finish()
+    assert "fp32, 2 × CPU, 2 replicas of the model · " in said
+    assert "no warm-up, because the run has 1 step; --warmup-steps overrides" in said
 
 
 def test_reshard_together_with_shard_none_is_refused_only_on_several_ranks(
