@@ -21,6 +21,7 @@ from trainer.batch import choose_batch
 from trainer.config import TrainOptions
 from trainer.distributed.agreement import check_same
 from trainer.distributed.topology import Topology
+from trainer.mixing import changes_of, datasets_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +97,10 @@ def open_readers(
         if len(weights) == 1
         else Mixture(
             list(weights.items()),
-            changes=changes_of(data.reweight, batch.data.buckets_per_step),
+            changes=[
+                (step * batch.data.buckets_per_step, changed)
+                for step, changed in changes_of(data.reweight)
+            ],
             **ranks,
         )
     )
@@ -117,55 +121,6 @@ def open_readers(
         )
     readers = Readers(train=train, valid=valid, manifest=manifest)
     return readers, replace(options, data=batch.data), batch.note
-
-
-def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
-    """Return the weight of each dataset of --data, by URL.
-
-    Args:
-        data: one URL, or several texts of the form URL=WEIGHT.
-    Raises:
-        ValueError: one of several datasets has no weight, or is named twice.
-    """
-    if len(data) == 1:
-        return {data[0]: Fraction(1)}
-    found: dict[str, Fraction] = {}
-    for text in data:
-        url, _, weight = text.rpartition("=")
-        shown = without_credentials(text)
-        try:
-            share = Fraction(weight)
-        except (ValueError, ZeroDivisionError):
-            share = Fraction(0)
-        if not url or share <= 0:
-            raise ValueError(
-                f"--data {shown} has no weight above 0: give each of several datasets a weight, "
-                "such as --data A=0.7 --data B=0.3"
-            )
-        if url in found:
-            raise ValueError(f"--data names {without_credentials(url)} twice: remove one of them")
-        found[url] = share
-    return found
-
-
-def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int, list[Fraction]]]:
-    """Return each change that --reweight makes: its position in buckets, and the new weights.
-
-    Raises:
-        ValueError: a text does not have the form STEP=WEIGHT,WEIGHT,…
-    """
-    found = []
-    for text in reweight:
-        step, _, weights = text.partition("=")
-        try:
-            change = int(step) * buckets_per_step, [Fraction(each) for each in weights.split(",")]
-        except (ValueError, ZeroDivisionError):
-            raise ValueError(
-                f"--reweight is {text!r}, expected a step and the weight of each dataset, such as "
-                "50000=0.5,0.5"
-            ) from None
-        found.append(change)
-    return found
 
 
 def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:

@@ -7,6 +7,7 @@ import math
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 from schemas.text.phrases import about, plural
 from trainer.fit import seconds_of
+from trainer.mixing import latest_announcement
 from trainer.optimizer import learning_rate
 from trainer.precision import low_layers
 from trainer.starting_point import StartingPoint
@@ -44,10 +45,11 @@ def describe(run: StartingPoint) -> str:
 
 
 def notes(run: StartingPoint) -> list[str]:
-    """Return messages to print before the first step, such as the number of steps, a batch that
-    differs from the preset's, or a warning about too many epochs.
+    """Return messages to print before the first step, such as the shares of a mixture, the number
+    of steps, a batch that differs from the preset's, or a warning about too many epochs.
     """
-    found = [*run.notes, *_new_schedule(run)]
+    mixture = latest_announcement(run.options.data, run.step)
+    found = [*([mixture] if mixture else []), *run.notes, *_new_schedule(run)]
     buckets, epoch = run.options.data.buckets_per_step, run.epoch_buckets
     steps = run.options.optimizer.steps
     epochs = steps * buckets / epoch

@@ -28,6 +28,7 @@ from trainer.config import PRESETS, TrainOptions, flag
 from trainer.distributed.agreement import check_same, options_of, run_on_main, versions
 from trainer.distributed.topology import Topology
 from trainer.fit import fitted, memory_of
+from trainer.mixing import changed_weights
 from trainer.model import huggingface
 from trainer.monitoring.layer_statistics import check_statistics
 from trainer.monitoring.trackers import check_trackers
@@ -114,7 +115,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
         shape_note = _shape_note(options, topology)
     readers, options, batch_note = open_readers(options, topology, stack)
     if before:
-        _load_position(readers, before, options.output.out)
+        _load_position(readers, before, options)
     options, steps_note = choose_steps(options, readers.manifest)
     options, warmup_note = with_warmup(options)
     options, topology, not_captured = fitted(options, readers.manifest, topology)
@@ -148,15 +149,24 @@ def _lock(options: TrainOptions, topology: Topology) -> AbstractContextManager[R
     return run_lock(out, topology)
 
 
-def _load_position(readers: Readers, before: RunState, out: str) -> None:
+def _load_position(readers: Readers, before: RunState, options: TrainOptions) -> None:
     """Move the reader to the position of the checkpoint.
 
     Raises:
         CheckpointError: the checkpoint belongs to a run on another dataset, or on a mixture with
             other weights or another --reweight.
     """
-    data, digest = " ".join(before.options.data.data), readers.train.state_dict()["manifest"]
+    then, digest = before.options.data, readers.train.state_dict()["manifest"]
     if before.reader.get("manifest", digest) != digest:
+        out, data = options.output.out, " ".join(then.data)
+        if changed := changed_weights(options.public().data, then):
+            words = [f"--data {text}" for text in then.data]
+            words += [f"--reweight {text}" for text in then.reweight]
+            without = "" if then.reweight else " without --reweight"
+            raise CheckpointError(
+                f"{out} holds the state of a run on the same datasets with {changed}: use "
+                f"{' '.join(words)}{without}, or choose another --out"
+            )
         raise CheckpointError(
             f"{out} holds the state of a run on another dataset, {data}: use the --data of that "
             "run (and, for a mixture, its weights and --reweight), or choose another --out"

@@ -29,6 +29,7 @@ from trainer.distributed.rank_message import first_rank_speaks, leave_error_file
 from trainer.distributed.stop_signals import StopRequest
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
+from trainer.mixing import announcements
 from trainer.monitoring.meter import Meter, StepMetrics
 from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.run_time import RunTime
@@ -80,11 +81,14 @@ def train(options: TrainOptions, topology: Topology) -> None:
             warmup=options.optimizer.warmup,
         )
 
+        mixtures = announcements(options.data)
         stopping = False
         while run.step < options.optimizer.steps and not stopping:
             rate = learning_rate(run.step, options.optimizer)
             scalars, counts = train_step(run, rows, rate)
             run.statistics.step()
+            if run.step in mixtures and run.step < options.optimizer.steps:
+                log.say(mixtures[run.step])
             if estimate := run_time.step(run.step):
                 log.say(estimate)
             stopping = stop.agreed()

@@ -13,7 +13,9 @@ from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.data.many_shards import LONGEST, OPTIONS
 from tests.helpers.processes.command_line import preprocess
 from tests.helpers.processes.runs import ROUNDING, cut, losses, start, train
-from trainer.open_readers import datasets_of, mixed
+from trainer.config import DataOptions
+from trainer.mixing import announcements, datasets_of, latest_announcement
+from trainer.open_readers import mixed
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +27,17 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_mixture_resumed_on_two_ranks_gives_the_losses_of_one_rank(
-    many_shards: Path, other: Path, tmp_path: Path
+    many_shards: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = f"{many_shards}=0.75"
     flags = ("--data", f"{other}=0.25", "--reweight", "3=0.5,0.5")
     flags += ("--checkpoint-every", "2", "--validate-every", "2")
     whole = train(first, tmp_path / "whole", *flags, steps=4)
+    begin, before, rest = capsys.readouterr().err.split("datasets: ")
+    assert begin.endswith("\nthe run mixes buckets of 2 ")
+    assert before.startswith(f"75 % from {many_shards}, 25 % from {other}\n")
+    assert before.endswith("\n--reweight: from step 4 on, the run mixes buckets of 2 ")
+    assert rest.startswith(f"50 % from {many_shards}, 50 % from {other}\nstep 3 ")
     resumed = cut(whole, tmp_path / "resumed", 2)
     start(first, resumed, *flags, ranks=2, steps=4).finish()
     for kind in ("train", "valid"):
@@ -45,9 +52,30 @@ def test_a_run_does_not_resume_with_other_weights_of_its_datasets(
     many_shards: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = train(f"{many_shards}=0.5", tmp_path / "run", "--data", f"{other}=0.5", steps=2)
+    then = f"use --data {many_shards}=0.5 --data {other}=0.5 without --reweight, or choose another"
+    for first, second, changed in (
+        ("0.6", ("0.4",), "other weights"),
+        ("1", ("1", "--reweight", "3=1,2"), "another --reweight"),
+    ):
+        with pytest.raises(SystemExit):
+            train(f"{many_shards}={first}", run, f"--data={other}={second[0]}", *second[1:])
+        said = capsys.readouterr().err
+        assert f"a run on the same datasets with {changed}: {then}" in said
     with pytest.raises(SystemExit):
-        train(f"{many_shards}=0.6", run, "--data", f"{other}=0.4", steps=4)
-    assert "on another dataset" in capsys.readouterr().err
+        train(f"{many_shards}", run)
+    assert "a run on another dataset, " in capsys.readouterr().err
+
+
+def test_the_shares_of_a_mixture_are_printed_as_percentages_whatever_the_sum_of_the_weights() -> (
+    None
+):
+    data = DataOptions(data=("a=2", "s3://key:secret@b/c=1"), reweight=("5=1,7",))
+    first, second = announcements(data).values()
+    assert first.endswith(": 66.67 % from a, 33.33 % from s3://b/c")
+    assert second.startswith("--reweight: from step 6 on, ")
+    assert latest_announcement(data, 4) == first
+    assert latest_announcement(data, 5) == second
+    assert latest_announcement(DataOptions(data=("a",)), 5) == ""
 
 
 @pytest.mark.parametrize(

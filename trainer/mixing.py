@@ -1,0 +1,108 @@
+"""Datasets of a mixture, their weights, and the changes of these weights during a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from schemas.text.redact import without_credentials
+from trainer.config import DataOptions
+
+
+def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
+    """Return the weight of each dataset of --data, by URL.
+
+    Args:
+        data: one URL, or several texts of the form URL=WEIGHT.
+    Raises:
+        ValueError: one of several datasets has no weight, or is named twice.
+    """
+    if len(data) == 1:
+        return {data[0]: Fraction(1)}
+    found: dict[str, Fraction] = {}
+    for text in data:
+        url, _, weight = text.rpartition("=")
+        shown = without_credentials(text)
+        try:
+            share = Fraction(weight)
+        except (ValueError, ZeroDivisionError):
+            share = Fraction(0)
+        if not url or share <= 0:
+            raise ValueError(
+                f"--data {shown} has no weight above 0: give each of several datasets a weight, "
+                "such as --data A=0.7 --data B=0.3"
+            )
+        if url in found:
+            raise ValueError(f"--data names {without_credentials(url)} twice: remove one of them")
+        found[url] = share
+    return found
+
+
+def changes_of(reweight: Sequence[str]) -> list[tuple[int, list[Fraction]]]:
+    """Return each change that --reweight makes: its step, and the new weights.
+
+    Raises:
+        ValueError: a text does not have the form STEP=WEIGHT,WEIGHT,…
+    """
+    found = []
+    for text in reweight:
+        step, _, weights = text.partition("=")
+        try:
+            change = int(step), [Fraction(each) for each in weights.split(",")]
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(
+                f"--reweight is {text!r}, expected a step and the weight of each dataset, such as "
+                "50000=0.5,0.5"
+            ) from None
+        found.append(change)
+    return found
+
+
+def announcements(data: DataOptions) -> dict[int, str]:
+    """Return a sentence about the shares of a mixture, by the number of steps after which they
+    apply. The dict is empty for one dataset, and begins with step 0 for several.
+
+    The options must be valid.
+    """
+    urls = list(datasets_of(data.data))
+    if len(urls) == 1:
+        return {}
+    return {step: _announcement(step, urls, shares) for step, shares in _shares_by_step(data)}
+
+
+def latest_announcement(data: DataOptions, step: int) -> str:
+    """Return the sentence that applies after `step` steps; "" for one dataset."""
+    return next(
+        (text for begin, text in reversed(announcements(data).items()) if begin <= step), ""
+    )
+
+
+def changed_weights(now: DataOptions, then: DataOptions) -> str:
+    """Return how another mixture of the same datasets, `then`, differs from `now`: in words such as
+    "other weights". Return "" if the datasets differ, or nothing differs.
+
+    The URLs must be without credentials.
+    """
+    if list(datasets_of(now.data)) != list(datasets_of(then.data)):
+        return ""
+    (ours, *our_changes), (theirs, *their_changes) = _shares_by_step(now), _shares_by_step(then)
+    names = (
+        ("other weights", ours != theirs),
+        ("another --reweight", our_changes != their_changes),
+    )
+    return " and ".join(name for name, differs in names if differs)
+
+
+def _shares_by_step(data: DataOptions) -> list[tuple[int, list[Fraction]]]:
+    """Return the shares of the datasets, which sum to 1, with the step after which they apply."""
+    weights = [(0, list(datasets_of(data.data).values())), *changes_of(data.reweight)]
+    return [(step, [each / sum(found) for each in found]) for step, found in weights]
+
+
+def _announcement(step: int, urls: Sequence[str], shares: Sequence[Fraction]) -> str:
+    parts = [
+        f"{float(100 * share):.4g} % from {without_credentials(url)}"
+        for url, share in zip(urls, shares, strict=True)
+    ]
+    begin = f"--reweight: from step {step + 1:,} on, " if step else ""
+    return f"{begin}the run mixes buckets of {len(urls)} datasets: {', '.join(parts)}"
