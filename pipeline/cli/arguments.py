@@ -76,6 +76,8 @@ _OTHERS: Final[dict[str, dict[str, str]]] = {
         "--dataset": "use --data",
         "--preset": "use --model",
         "--num-gpus": "use --gpus, as in --gpus 8xH200",
+        "--steps": "use --tokens, the number of steps × the number of tokens of a step; a plan "
+        "prints both",
     },
 }
 """For each subcommand: options of other programs, and the advice that an error prints."""

@@ -5,7 +5,7 @@ The dataclasses check values that can be checked without reading a file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, Optional
 
 import tyro
@@ -13,6 +13,7 @@ import tyro
 from pipeline.build.options import PreprocessOptions
 from schemas.models import ESM2_MODELS
 from schemas.text.byte_size_option import ByteSize
+from schemas.text.option_checks import check_range
 
 INPUTS_HELP = (
     "Files, folders or globs, on a disk or in a store (s3://…, gs://…); files at https://…; "
@@ -56,11 +57,14 @@ class PreprocessArguments(PreprocessOptions):
     inputs: Annotated[
         tuple[str, ...],
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP, help_behavior_hint="(required)"),
+        tyro.conf.arg(metavar="INPUT [INPUT …]", help=INPUTS_HELP, help_behavior_hint="(required)"),
     ]
     out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
     ignore: Ignore = ()
+    where: Annotated[Optional[str], tyro.conf.arg(metavar="SQL")] = None  # noqa: UP045
     exclude: Exclude = ()
+    clusters: Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")] = None  # noqa: UP045
+    metadata: Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")] = None  # noqa: UP045
     split: Annotated[str, tyro.conf.arg(metavar="SHARES")] = PreprocessOptions.split
 
 
@@ -228,6 +232,9 @@ class BenchReaderOptions:
     log_json: bool = False
     """Print one JSON line instead of text."""
 
+    def __post_init__(self) -> None:
+        check_range(self, "seconds", above=0)
+
 
 @dataclass(frozen=True, slots=True)
 class TrainArguments:
@@ -250,9 +257,9 @@ class PlanOptions:
     """Number and kind of GPUs. The kind is H200, or H100 with 80 GB."""
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
-    tokens: int = 0
-    """Number of tokens of the whole run. 0 stands for 500,000 steps, as in the published ESM-2
-    runs, but for at most 100 epochs of the dataset. `thdpack train` without --steps does the same.
-    With --init-from, `thdpack train` trains at most 20 epochs."""
+    tokens: int = field(default=0, metadata={"example": "1e11"})
+    """Number of tokens of the whole run, such as 1e11. 0 stands for 500,000 steps, as in the
+    published ESM-2 runs, but for at most 100 epochs of the dataset. `thdpack train` without --steps
+    does the same. With --init-from, `thdpack train` trains at most 20 epochs."""
     log_json: bool = False
     """Print JSON instead of text."""

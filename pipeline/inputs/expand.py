@@ -22,6 +22,7 @@ from pipeline.storage.retries import RemoteStore
 from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
+from schemas.manifest import MANIFEST_NAME
 
 _LISTING: Final = 600 << 20
 """A listing has the same deadline as a read of this many bytes. The deadline is long enough to list
@@ -78,6 +79,11 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
         return _expand_url(text, format)
     path = Path(text)
     if path.is_dir():
+        if (path / MANIFEST_NAME).is_file() and (path / "records").is_dir():
+            raise InputError(
+                "a thdpack dataset, not an input: name the files that it was built from",
+                source=text,
+            )
         files, odd = _files_in(path)
         chosen, others = only_sequences(text, files, odd, format)
         return [(file, None) for file in chosen], others

@@ -34,8 +34,9 @@ def with_flowing_help(options: type[T]) -> type[T]:
 
     Without this function, the help has the line breaks of the source. A help text in a field's tyro
     settings is used only if the field has no docstring. A placeholder in these settings replaces
-    ours. If the value of a numeric option is not a number, tyro raises InvalidOptionError. The help
-    of an optional value does not show that the default is None.
+    ours. If the value of a numeric option is not a number, tyro raises InvalidOptionError, whose
+    message gives an example: the field's metadata `example`, if present, or else its default. The
+    help of an optional value does not show that the default is None.
     """
     import docstring_parser  # a dependency of tyro; imported here, for the command line only
     import tyro
@@ -96,6 +97,7 @@ def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[li
     noun, example = ("whole number", 8) if kind is int else ("number", 0.1)
     if isinstance(field.default, int | float) and field.default:
         example = field.default
+    example = field.metadata.get("example", example)
 
     def read(words: list[str]) -> int | float | None:
         if words[0] == "None" and field.default is None:
@@ -170,28 +172,36 @@ def _advice(name: str, others: Mapping[str, str]) -> str:
 
 
 def suggest_choices(words: Sequence[str], *sections: type[Any]) -> None:
-    """Refuse a value that is only a part of an allowed value, such as `--precision fp8`.
-
-    tyro refuses all other wrong values, and lists the allowed values.
+    """Refuse a value that is not one of an option's choices, such as `--precision fp8`.
 
     Args:
         words: command line after the subcommand or the preset.
         sections: classes of the options.
     Raises:
-        InvalidOptionError: a value is a part of an allowed value. The message lists the allowed
-            values that contain the given value.
+        InvalidOptionError: a value is not allowed. The message lists the allowed values that
+            contain the given value or, if there are none, all allowed values.
     """
     hints = {name: hint for each in sections for name, hint in get_type_hints(each).items()}
     for word, following in zip(words, [*words[1:], ""], strict=False):
         flag, equals, value = word.partition("=")
         value = value if equals else following
-        hint = hints.get(flag.removeprefix("--").replace("-", "_"))
-        if not flag.startswith("--") or get_origin(hint) is not Literal or value in get_args(hint):
+        choices = _choices(hints.get(flag.removeprefix("--").replace("-", "_")))
+        missing = not value or (not equals and value.startswith("-"))  # tyro's error says so
+        if not flag.startswith("--") or not choices or missing or value in choices:
             continue
-        meant = [choice for choice in get_args(hint) if value and value.lower() in str(choice)]
+        meant = [choice for choice in choices if value.lower() in choice]
         if meant:
             meant.sort(key=lambda choice: not choice.startswith(value.lower()))
             raise InvalidOptionError(f"{flag} {value}: did you mean {', '.join(meant)}?")
+        *others, last = choices
+        raise InvalidOptionError(f"{flag} is {value!r}, expected {', '.join(others)} or {last}")
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """Return the choices of an option in the order of its Literal, which may be optional. Return ()
+    for an option of another type."""
+    kinds = [hint, *get_args(hint)] if NoneType in get_args(hint) else [hint]
+    return next((get_args(each) for each in kinds if get_origin(each) is Literal), ())
 
 
 @contextmanager

@@ -45,6 +45,8 @@ def test_the_help_of_preprocess_shows_options_choices_a_default_and_an_example(r
     text = run("preprocess", "--help").stdout
     assert all(f"--{option}" in text for option in OPTIONS)
     assert "{truncate,crop,split,drop}" in text
+    assert "INPUT [INPUT …]" in text
+    assert "--where SQL" in text
     assert "(default: 16384)" in re.sub(r"\s+", " ", text)
     assert "Example: thdpack preprocess" in text
 
@@ -124,6 +126,7 @@ def test_the_error_for_a_misspelt_command_suggests_the_right_one(run: Run) -> No
         (("stats", "x.fasta", "--output", "o"), "no option --output: use --html FILE, --json"),
         (("preprocess", "x.fasta", "-out", "o"), "no option -out: write --out, with two hyphens"),
         (("plan", "--dataset", "d"), "no option --dataset: use --data"),
+        (("plan", "--data", "d", "--steps", "9"), "no option --steps: use --tokens"),
     ],
 )
 def test_the_error_for_an_option_of_another_program_names_our_option(

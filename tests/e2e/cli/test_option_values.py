@@ -1,4 +1,4 @@
-"""A value that is not a number gives a one-line error. Help texts show no empty defaults."""
+"""A value that is not allowed gives a one-line error. Help texts show no empty defaults."""
 
 from __future__ import annotations
 
@@ -22,10 +22,23 @@ from tests.helpers.processes.command_line import Run, preprocess
         ("stats x --capacity 4k", "--capacity is '4k', expected a whole number"),
         ("plan --data d --tokens 5M", "--tokens is '5M', expected a whole number"),
         ("plan --data d --tokens 1.5e0", "--tokens is '1.5e0', expected a whole number"),
+        (
+            "plan --data d --tokens 100B",
+            "--tokens is '100B', expected a whole number, such as 1e11",
+        ),
+        ("bench-reader d --seconds -1", "--seconds is -1.0, expected more than 0"),
+        ("bench-reader d --seconds nan", "--seconds is nan, expected more than 0"),
+        (
+            "run-task d --index 0 --stage verify",
+            "--stage is 'verify', expected map, link or reduce",
+        ),
+        ("preprocess x --out d --on-invalid=none", "--on-invalid is 'none', expected unk, skip"),
+        ("preprocess x --out d --packer magic", "--packer is 'magic', expected balanced, best-fit"),
+        ("stats x --long cut", "--long is 'cut', expected truncate, crop, split or drop"),
         ("inspect d --bucket first", "--bucket is 'first', expected a whole number"),
     ],
 )
-def test_a_value_that_is_not_a_number_gives_a_one_line_error_that_names_the_option(
+def test_a_value_that_is_not_allowed_gives_a_one_line_error_that_names_the_option(
     run: Run, words: str, said: str
 ) -> None:
     done = run(*words.split())

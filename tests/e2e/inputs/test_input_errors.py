@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.data.archives import bgzip, skippable
 from tests.helpers.data.corpus import read_records
-from tests.helpers.processes.command_line import Run
+from tests.helpers.processes.command_line import Run, preprocess
 
 FASTA = b">a\nMKTAYI\n>b\nMKVLA\n"
 FASTQ = b"@read1\nMKTAY\n+\n!!!!!\n"
@@ -27,6 +27,11 @@ def refusal(run: Run, path: Path, *options: str) -> str:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1]
+
+
+def test_a_dataset_as_an_input_is_refused(run: Run, sample: Path, tmp_path: Path) -> None:
+    dataset = preprocess(sample, tmp_path / "dataset")
+    assert refusal(run, dataset).startswith(f"thdpack: {dataset}: a thdpack dataset, not an input")
 
 
 def zipped() -> bytes:
