@@ -14,7 +14,7 @@ from pipeline.cli.subcommand_options import PlanOptions
 from pipeline.planning.cluster import GPU_GIB, MEASURED, PEAK_TB_S
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.search_settings import WORTH_NO_FLAGS
-from pipeline.planning.training_plan import CACHE, TrainingPlan, plan_training
+from pipeline.planning.training_plan import CACHE, FIRST_NODE, TrainingPlan, plan_training
 from pipeline.storage.urls import is_url
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS, PUBLISHED_RUNS
 from schemas.text.phrases import duration
@@ -60,10 +60,7 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     for line in _table(list(_facts(plan)), console.width):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
-    if is_url(plan.data):
-        line = f"replace {CACHE} by a folder on a local disk, which all processes of a node share"
-        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
-    for line in _alternatives(plan):
+    for line in (*_placeholders(plan), *_alternatives(plan)):
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
     if plan.why_steps:
         why = f"{plan.why_steps}, for a run from random weights (--init-from: at most {FEW_EPOCHS})"
@@ -119,6 +116,17 @@ def _table(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
         for line in textwrap.wrap(kept, max(width - indent, 20), break_on_hyphens=False):
             yield f"{label:<{indent}}{line}".replace("\N{NO-BREAK SPACE}", " ")
             label = ""
+
+
+def _placeholders(plan: TrainingPlan) -> Iterator[str]:
+    """Yield a line for each placeholder in the command."""
+    if plan.cluster.nodes > 1:
+        yield (
+            f"run this command on each of the {plan.cluster.nodes} nodes; in all of them, replace "
+            f"{FIRST_NODE} by the name or address of the first node"
+        )
+    if is_url(plan.data):
+        yield f"replace {CACHE} by a folder on a local disk, which all processes of a node share"
 
 
 def _alternatives(plan: TrainingPlan) -> Iterator[str]:

@@ -23,6 +23,8 @@ from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple, p
 
 CACHE: Final = "/tmp/thdpack-cache"
 """Placeholder for --cache-dir in the command, if the dataset is remote. The user replaces it."""
+FIRST_NODE: Final = "NODE0"
+"""Placeholder for the first node's name in the command, if there are several nodes."""
 _SHOWN: Final = 5
 _TINY: Final = "esm2-tiny"
 """Preset of the trainer that is not one of the published models."""
@@ -78,7 +80,7 @@ class TrainingPlan:
         cluster = self.cluster
         if cluster.number == 1:
             return "thdpack"
-        rendezvous = "--rdzv-backend c10d --rdzv-endpoint NODE0:29500"
+        rendezvous = f"--rdzv-backend c10d --rdzv-endpoint {FIRST_NODE}:29500"
         nodes = f"--nnodes {cluster.nodes} {rendezvous} " if cluster.nodes > 1 else ""
         return f"torchrun {nodes}--nproc-per-node {cluster.gpus_per_node} -m thdpack"
 
@@ -103,8 +105,8 @@ class TrainingPlan:
             "tokens_per_second": best.tokens_per_second,
             "tokens_per_second_per_gpu": best.tokens_per_second / self.cluster.number,
             "step_seconds": seconds(best.setting),
-            "epoch": self._cost(self.epoch_tokens),
-            "run": self._cost(self.tokens),
+            "epoch": self._cost(self.epoch_tokens, self.epoch_tokens / best.setting.step_tokens),
+            "run": self._cost(self.tokens, self.steps),
             "alternatives": [
                 {
                     "flags": candidate.flags(),
@@ -115,11 +117,11 @@ class TrainingPlan:
             ],
         }
 
-    def _cost(self, tokens: int) -> dict[str, float]:
+    def _cost(self, tokens: int, steps: float) -> dict[str, float]:
         hours = self.hours(tokens)
         return {
             "tokens": tokens,
-            "steps": tokens / self.best.setting.step_tokens,
+            "steps": steps,
             "hours": hours,
             "gpu_hours": hours * self.cluster.number,
         }

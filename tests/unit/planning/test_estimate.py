@@ -314,6 +314,16 @@ def test_a_plan_on_tiny_data_has_no_zeros_and_no_wrong_plurals(dataset: Path, ru
         assert not re.search(r"(?<![\d.,])1 (steps|buckets|micro-batches|GPUs)\b", text)
         assert not re.search(r"(?<![\d.,])0(\.0+)? (s|GiB|GPU-hours|seconds|steps)\b", text)
     assert "the run 1,000 tokens, 1 step: under a minute" in text
+    told = json.loads(run("plan", "--data", dataset, "--tokens", "1000", "--log-json").stdout)
+    assert told["run"]["steps"] == 1
+
+
+def test_a_plan_for_several_nodes_says_how_to_use_its_command(dataset: Path, run: Run) -> None:
+    plan = ("plan", "--data", dataset, "--model", "esm2-8m", "--gpus")
+    text = run(*plan, "16xH200").stdout
+    assert "NODE0:29500" in text
+    assert "on each of the 2 nodes; in all of them, replace NODE0 by the name" in text
+    assert "NODE0" not in run(*plan, "8xH200").stdout
 
 
 def test_plans_replicate_small_models_on_each_gpu_and_large_models_on_each_node(
