@@ -14,6 +14,7 @@ from pipeline.build.array_jobs.listed_results import (
 )
 from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.build_dataset import Build, Built
+from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import MapOutcome
 from pipeline.build.prepare_build import existing_dataset
@@ -58,9 +59,19 @@ def run_tasks(
         for task in tasks:
             if isinstance(task, MapTask | HashTask):
                 _refuse_changed(task.source)
-        report.phase(stage or "run", sum(_input_bytes(task) for task in tasks))
+        report.phase(stage or _stage_of(tasks), sum(_input_bytes(task) for task in tasks))
         skipped = _run(listed, tasks, SerialExecutor(durable=True), report)
     return TasksRun(run=len(tasks) - skipped, skipped=skipped)
+
+
+def _stage_of(tasks: Sequence[Task[Any]]) -> str:
+    """Return the stage of the first task; "reduce" without a task, if all stages have finished."""
+    match tasks:
+        case [MapTask() | HashTask(), *_]:
+            return "map"
+        case [LinkTask(), *_]:
+            return "link"
+    return "reduce"
 
 
 def _input_bytes(task: Task[Any]) -> int:

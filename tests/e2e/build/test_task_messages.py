@@ -29,6 +29,7 @@ def test_a_task_that_has_finished_is_reported_as_skipped(
     first = run(*task)
     assert first.stdout == "1 task run\n"
     assert first.stderr == "map (0.0 MB)\n"
+    assert run("run-task", out, "--index", 0).stderr == "map (0.0 MB)\n"
     again = "1 task skipped, because an earlier run finished it"
     assert run(*task).stdout == f"{again}; nothing to do\n"
     assert run(*task, "--array-size", 2).stdout.endswith(f" run; {again}\n")
