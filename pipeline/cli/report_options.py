@@ -47,8 +47,9 @@ class StatsOptions:
         tyro.conf.arg(metavar="FILE"),
     ] = ()
     """Only for a dataset: count the sequences of FILE, such as the proteins of a test set, that are
-    also in the dataset. FILE may have any format that `thdpack preprocess` reads. `mmseqs:FILE`
-    also counts similar sequences, with MMseqs2. Repeat the option for several files."""
+    also in the dataset. FILE is FASTA, or a table with the columns id and sequence.
+    `mmseqs:FILE` also counts similar sequences, with MMseqs2. Repeat the option for several
+    files."""
     read_tokens: bool = False
     """Only for datasets on a local disk: also read all shards, count letters and buckets again, and
     fail if the manifest differs."""

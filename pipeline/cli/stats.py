@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pipeline.build.options import PreprocessOptions
 from pipeline.cli.arguments import UsageError
 from pipeline.cli.report_options import StatsOptions
 from pipeline.report.command import Outputs, is_dataset, stats
 from pipeline.report.command import UsageError as MixedInputsError
+from schemas.errors import InputError
+
+_ONLY_PREPROCESS: Final = ("--sequence-column", "--id-column", "--format")
+"""Options of preprocess that errors about inputs suggest, and that stats lacks."""
 
 
 def run_stats(options: StatsOptions) -> int:
@@ -46,4 +52,14 @@ def run_stats(options: StatsOptions) -> int:
         stats(preprocess, outputs, against=options.against, read_tokens=options.read_tokens)
     except MixedInputsError as error:
         raise UsageError(str(error)) from error
+    except InputError as error:
+        lacking = next((name for name in _ONLY_PREPROCESS if name in error.message), None)
+        if lacking is None:
+            raise
+        raise InputError(
+            f"{error.message} (stats has no {lacking}: give FASTA, or a .csv, .tsv or Parquet "
+            "table with the columns id and sequence)",
+            source=error.source,
+            line=error.line,
+        ) from error
     return 0

@@ -36,6 +36,13 @@ def similar_to(report: Report) -> str:
     )
 
 
+def pooled_splits(report: Report) -> str:
+    """Return a sentence about the table of ways of batching, if several splits have buckets."""
+    if sum(bool(split.buckets) for split in report.splits) < 2:
+        return ""
+    return "This packing pools all splits; the last bucket of each split may be partly empty."
+
+
 def small_data(report: Report) -> str:
     """Return a sentence if the data is too small for a whole published run, "" otherwise."""
     budget = report.budget

@@ -17,10 +17,9 @@ from pipeline.report.comparison import Comparison
 from pipeline.report.distributions import Distribution
 from pipeline.report.model import Lengths, RecordNote, Report
 from pipeline.report.model_headers import HeaderCounts
-from pipeline.report.render import header_tables, leak_tables, tables
+from pipeline.report.render import header_tables, leak_tables, sentences, tables
 from pipeline.report.render.numerals import about, percent, size
 from pipeline.report.render.printable import printable
-from pipeline.report.render.sentences import longer_records, similar_to, small_data
 from pipeline.report.render.table import Name, Table
 from schemas.records import Status
 from schemas.text.phrases import plural
@@ -33,6 +32,8 @@ _UPWARD: Final = " ▁▂▃▄▅▆▇█"
 _RIGHTWARD: Final = " ▏▎▍▌▋▊▉█"
 _NAME: Final = 48
 """Largest length of a name in a table, in characters."""
+_LONGEST: Final = 200
+"""Largest length of a name that may take several lines, in characters."""
 _SHOWN: Final = 20
 """Largest number of rows in a table of inputs or of duplicates."""
 
@@ -63,7 +64,7 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
         yield from _headers(report.headers)
     yield _title(f"length in residues, {plural(report.records, 'record')} before cropping")
     yield from _lengths(report.lengths, width)
-    yield Text(longer_records(report))
+    yield Text(sentences.longer_records(report))
     over = "the buckets" if report.composition.over == "buckets" else "the input"
     yield _title(f"composition of {over}, compared with Swiss-Prot")
     yield from _composition(report)
@@ -74,12 +75,14 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
         yield from _drawn(leak_tables.leaks(report))
     if report.against:
         yield _title("entries of other files that equal a record of the dataset")
-        yield from _drawn(leak_tables.against(report))
+        yield from _drawn(leak_tables.against(report), whole_names=True)
     if (similar := leak_tables.similar(report)).rows:
-        yield _title(similar_to(report))
-        yield from _drawn(similar)
+        yield _title(sentences.similar_to(report))
+        yield from _drawn(similar, whole_names=True)
     yield _title("padding of these sequences, for each way of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
+    if pooled := sentences.pooled_splits(report):
+        yield Text(pooled, style="dim")
     train = about(report.budget.tokens)
     yield _title(
         f"training time on one {report.budget.gpu} (an epoch of the train split: {train} tokens)"
@@ -96,9 +99,12 @@ def _title(text: str) -> Rule:
     return Rule(Text(_one_line(text, 120), style="bold"), align="left", style="dim")
 
 
-def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
+def _drawn(
+    table: Table, *, bars: Sequence[float] = (), whole_names: bool = False
+) -> Iterable[_Part]:
     """Draw a table. A narrow terminal cuts off text, but not numbers.
 
+    whole_names: True to break names into several lines instead of cutting them off
     bars: share (0 … 1) for each row, drawn as a bar in an additional last column
     """
     drawn = RichTable(box=None, pad_edge=False, header_style="dim")
@@ -110,15 +116,17 @@ def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
     if bars:
         drawn.add_column("")
     for i, row in enumerate(table.rows):
-        cells = [_name(cell) if isinstance(cell, Name) else cell for cell in row]
+        cells = [_name(cell, whole_names) if isinstance(cell, Name) else cell for cell in row]
         drawn.add_row(*cells, *([_bar(bars[i])] if bars else ()))
     yield drawn
     if table.left_out:
         yield Text(f"… and {table.left_out:,} more", style="dim")
 
 
-def _name(name: str) -> Text:
+def _name(name: str, whole: bool) -> Text:
     """Return a name as a Text, because rich would interpret markup such as `[red]` in a string."""
+    if whole:
+        return Text(_one_line(name, _LONGEST), overflow="fold")
     return Text(_one_line(name, _NAME), no_wrap=True, overflow="ellipsis")
 
 
@@ -250,7 +258,7 @@ def _budget(report: Report) -> Iterable[_Part]:
     presets: dict[str, dict[str, None]] = {}
     for row in report.budget.rows:
         presets.setdefault(row.source, {})[row.preset.removeprefix("esm2-")] = None
-    if small := small_data(report):
+    if small := sentences.small_data(report):
         yield Text(small)
     for source, names in presets.items():
         yield Text(f"source of tokens/s for {', '.join(names)}: {source}", style="dim")

@@ -56,9 +56,11 @@ def test_the_terminal_report_has_every_section(run: Run, dataset: Path) -> None:
 
 
 def test_a_terminal_of_80_columns_shows_every_number_in_full(
-    run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the terminal is narrow, long names are cut off, but numbers and column headers are not."""
+    """If the terminal is narrow, long names are cut off, but numbers and column headers are not.
+
+    Names of the files of --against are not cut off, either."""
     monkeypatch.setattr(
         "tests.helpers.processes.command_line.environment",
         lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
@@ -76,6 +78,13 @@ def test_a_terminal_of_80_columns_shows_every_number_in_full(
         "times",
     ):
         assert header in done.stdout
+    assert "This packing pools all splits" in done.stdout
+    path = tmp_path / "a-benchmark-of-proteins-from-newly-sequenced-organisms.fasta"
+    path.write_bytes(b">a\nMKV\n")
+    shown = run("stats", dataset, "--against", path).stdout.partition("entries of other files")[2]
+    table = shown.partition("padding of")[0]
+    assert "…" not in table
+    assert path.name[-9:] in table
 
 
 def test_the_option_json_prints_json_instead_of_the_report_or_writes_it_to_a_file(

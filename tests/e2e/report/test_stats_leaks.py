@@ -214,14 +214,19 @@ def test_a_remote_dataset_has_the_same_overlap_with_a_file_as_a_local_copy(
         (["DATASET", "DATASET", "--against", "FASTA"], 2, "in one dataset"),
         (["DATASET", "--against", "nothing.fasta"], 1, "nothing.fasta: no such file"),
         (["DATASET", "--against", "EMPTY"], 1, "empty.fasta:1: no residue"),
+        (["DATASET", "--against", "TABLE"], 1, "stats has no --sequence-column: give FASTA, or a"),
+        (["DATASET", "--against", "IDS"], 1, "stats has no --format: give FASTA, or a .csv"),
     ],
 )
 def test_wrong_use_of_the_option_against_is_an_error_that_names_the_mistake(
     run: Run, built: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    places = {"DATASET": built, "FASTA": tmp_path / "a.fasta", "EMPTY": tmp_path / "empty.fasta"}
+    names = {"FASTA": "a.fasta", "EMPTY": "empty.fasta", "TABLE": "t.csv", "IDS": "ids.txt"}
+    places = {"DATASET": built, **{key: tmp_path / name for key, name in names.items()}}
     places["FASTA"].write_bytes(b">a\nMKV\n")
     places["EMPTY"].write_bytes(b"")
+    places["TABLE"].write_bytes(b"name,seq\na,MKV\n")
+    places["IDS"].write_bytes(b"sp_1 first\nsp_2 second\n")
     done = run("stats", *(places.get(argument, argument) for argument in arguments))
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr
