@@ -65,7 +65,7 @@ OTHERS: Final = {
     "--num-train-steps": "use --steps",
     "--adamw-kwargs": "use --learning-rate, --beta1, --beta2, --epsilon, --weight-decay",
     "--lr-scheduler-kwargs": "use --warmup-steps, --schedule, --final-fraction, --decay-until",
-    "--use-te": "use --backend te, or --backend torch instead of use_te=false",
+    "--use-te": "use --backend te for use_te=true, and --backend torch for use_te=false",
     "--fp8-config": "use --precision fp8-delayed, fp8-current, fp8-block or mxfp8",
     "--fp4-config": "use --precision nvfp4",
     "--fp8-layers": _LAYERS,

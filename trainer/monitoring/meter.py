@@ -39,7 +39,7 @@ class StepMetrics:
     step_seconds: mean time per step, in seconds.
     mfu: model FLOP/s utilization (flops.py); None if the peak of the device is unknown.
     data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed).
-    overflow: number of tokens to predict for which the index had no room (see Masked).
+    overflow: number of tokens to predict that were left out, because `Masked.index` is full.
     bad_in_a_row: largest number of steps skipped in a row.
 
     Value since the start of this process:

@@ -98,7 +98,7 @@ def check_shard(
     """Return one line for each problem of a shard: size, hash, schema, buckets, and totals.
 
     Args:
-        on_batch: function that is called with each record batch whose buckets break no rule.
+        on_batch: function that is called with each record batch before the first broken rule.
     """
     problems: list[str] = []
     path = folder.where(entry.name)

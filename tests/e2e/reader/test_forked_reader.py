@@ -1,4 +1,4 @@
-"""A reader belongs to the process that opened it; a forked process must not use it.
+"""A reader belongs to the process that opened it; a forked process must not iterate over it.
 
 Each check runs in a new process, which has not loaded Ray. If a process that has loaded Ray forks,
 the fork may crash in Ray's libraries.

@@ -228,7 +228,9 @@ def test_torchrun_restarts_a_run_after_a_rank_is_killed_and_the_losses_stay_the_
     await_step(nodes[0], out, 6)
     while nodes[0].poll() is None and not (out / "checkpoints" / "latest").exists():
         time.sleep(0.005)
-    os.kill(workers(nodes[1])[0], signal.SIGKILL)  # only this node's torchrun counts a restart
+    os.kill(
+        workers(nodes[1])[0], signal.SIGKILL
+    )  # only this node's torchrun uses up one of its --max-restarts
     said = "".join(node.finish() for node in nodes)
     assert re.search(r"train(, rank 1)?: (rank [01]|the node of rank 0) does not answer\W ", said)
     assert re.search(r"resuming from step (4|8|12)", said)

@@ -31,7 +31,7 @@ class SlowClusters:
         """Join clusters that share a member or contain kept records with the same first piece.
 
         Args:
-            kept: headers and residues of the records that were kept before duplicates were dropped.
+            kept: headers and residues of all records that are kept or duplicates.
             piece: maximum number of residues of a first piece.
         """
         self._members = {member for _, member in table}
@@ -61,7 +61,7 @@ class SlowClusters:
         """Return the key of a record's joined cluster; None if the record is in no cluster.
 
         Args:
-            kept: whether the record is kept or a duplicate.
+            kept: True if the record is kept or is a duplicate, else False.
         """
         name = self.name_of(header)
         if name is None and not kept:

@@ -82,7 +82,7 @@ def _write_entries(name: str, path: Path) -> NDArray[np.int64]:
     """Write each distinct sequence of a file once. Its id is its index among these sequences.
 
     Returns:
-        int64[E], number of the file's entries that have each sequence.
+        int64[E], for each sequence the number of the file's entries that have it.
     """
     counts: dict[bytes, int] = {}
     with path.open("wb") as file:
@@ -120,7 +120,7 @@ def _counted(search: Search, entries: NDArray[np.int64]) -> SimilarEntries:
     """Run a search, and count its results.
 
     Args:
-        entries: int64[E], number of the file's entries that have each sequence.
+        entries: int64[E], for each sequence the number of the file's entries that have it.
     """
     similar = np.zeros((len(SPLITS), entries.size), dtype=np.bool_)
     records = [np.empty(0, dtype=np.int64)]
