@@ -60,12 +60,12 @@ def changes_of(reweight: Sequence[str]) -> list[tuple[int, list[Fraction]]]:
 
 def announcements(data: DataOptions) -> dict[int, str]:
     """Return a sentence about the shares of a mixture, by the number of steps after which they
-    apply. The dict is empty for one dataset, and begins with step 0 for several.
+    apply. The dict is empty without a mixture, and begins with step 0 for several.
 
     The options must be valid.
     """
     urls = list(datasets_of(data.data))
-    if len(urls) == 1:
+    if len(urls) < 2:
         return {}
     return {step: _announcement(step, urls, shares) for step, shares in _shares_by_step(data)}
 
