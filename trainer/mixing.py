@@ -60,7 +60,7 @@ def changes_of(reweight: Sequence[str]) -> list[tuple[int, list[Fraction]]]:
 
 def announcements(data: DataOptions) -> dict[int, str]:
     """Return a sentence about the shares of a mixture, by the number of steps after which they
-    apply. The dict is empty without a mixture, and begins with step 0 for several.
+    apply. The dict is empty without a mixture. Otherwise its first key is 0.
 
     The options must be valid.
     """
