@@ -17,8 +17,8 @@ from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
 from tests.conftest import SHARED, Run
 from tests.helpers.data.corpus import read_records
-from tests.helpers.data.oracle import beyond_biopython, biopython
 from tests.helpers.data.real_corpora import corpus_text
+from tests.helpers.oracles.oracle import beyond_biopython, biopython
 from tests.unit.inputs.test_fasta import parse, records
 
 

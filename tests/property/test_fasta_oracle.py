@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.inputs.fasta import FastaSyntaxError
-from tests.helpers.data.oracle import beyond_biopython, biopython
+from tests.helpers.oracles.oracle import beyond_biopython, biopython
 from tests.unit.inputs.test_fasta import parse, records
 
 LINES = [">", "\n", "\r", "\r\n", "\n>", ">a"]

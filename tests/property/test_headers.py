@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.inputs.headers import pack_headers, unpack_headers
-from tests.helpers.data.slow_headers import stated
+from tests.helpers.oracles.slow_headers import stated
 from tests.unit.inputs.test_headers import joined, rows_of, words
 
 IDS = [

@@ -24,7 +24,7 @@ from tests.helpers.data.corpus import (
     read_records,
     sequences_in,
 )
-from tests.helpers.data.slow_windows import slow_start
+from tests.helpers.oracles.slow_windows import slow_start
 from tests.helpers.processes.command_line import InThisProcess, Run, use_few_small_tasks
 
 MOST = 126

@@ -27,7 +27,7 @@ from tests.helpers.data.corpus import (
     read_records,
     sequences_in,
 )
-from tests.helpers.data.slow_split import split_of_hash
+from tests.helpers.oracles.slow_split import split_of_hash
 from tests.helpers.processes.command_line import Run, use_few_small_tasks
 
 THREE = "train=0.6,valid=0.25,test=0.15"

@@ -16,7 +16,7 @@ from schemas.errors import BuildError
 from schemas.vocabulary import ESM2
 from tests.conftest import Run
 from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest, read_records
-from tests.helpers.data.slow_headers import Stated, stated
+from tests.helpers.oracles.slow_headers import Stated, stated
 
 FAMILIES = (
     "sp|P{0:05d}|N{0}_HUMAN Protein (Fragment) OS=Homo sapiens OX=9606 GN=G{0} PE=1 SV=1",

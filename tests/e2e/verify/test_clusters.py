@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.data.damaged_datasets import MOST, OpenDataset, Row, laws
-from tests.helpers.data.slow_clusters import slow_split
+from tests.helpers.oracles.slow_clusters import slow_split
 
 
 def set_cluster(row: Row, *, same_split: bool) -> None:

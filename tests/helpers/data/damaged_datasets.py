@@ -22,7 +22,7 @@ from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.shard import shard_schema
 from tests.helpers.data.corpus import read_buckets, read_manifest
-from tests.helpers.data.slow_split import split_of_hash
+from tests.helpers.oracles.slow_split import split_of_hash
 
 Row = dict[str, Any]
 MOST = 62

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.helpers.data.corpus import made_records
-from tests.helpers.data.slow_headers import stated
+from tests.helpers.oracles.slow_headers import stated
 
 Row = dict[str, Any]
 FAMILIES = (

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.helpers.data.slow_headers import Stated, stated
+from tests.helpers.oracles.slow_headers import Stated, stated
 
 
 @dataclass

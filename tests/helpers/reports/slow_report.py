@@ -22,9 +22,9 @@ from pipeline.report.gather.composition import BACKGROUND_SOURCE
 from schemas.models import PUBLISHED_RUNS
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import read_buckets, read_manifest
-from tests.helpers.data.oracle import biopython, titles
-from tests.helpers.data.slow_split import split_of_hash
-from tests.helpers.data.slow_windows import slow_start
+from tests.helpers.oracles.oracle import biopython, titles
+from tests.helpers.oracles.slow_split import split_of_hash
+from tests.helpers.oracles.slow_windows import slow_start
 from tests.helpers.reports.slow_counts import header_counts, of_title
 
 STATUSES = ("kept", "invalid", "too_short", "too_long", "filtered", "excluded", "duplicate")

@@ -11,7 +11,7 @@ import pytest
 from pipeline.inputs.fasta import FastaParser, FastaSyntaxError, line_of
 from pipeline.inputs.record_block import RecordBlock
 from schemas.vocabulary import ESM2
-from tests.helpers.data.oracle import Record
+from tests.helpers.oracles.oracle import Record
 
 Row = tuple[str, list[int], int, int]
 

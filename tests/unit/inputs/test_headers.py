@@ -14,7 +14,7 @@ from pipeline.inputs.fasta.headers import divided
 from pipeline.inputs.headers import HeaderColumns, Text, parse_headers
 from schemas.records import DATABASES
 from tests.helpers.data.real_corpora import corpus_text
-from tests.helpers.data.slow_headers import Stated, stated
+from tests.helpers.oracles.slow_headers import Stated, stated
 
 
 def parsed(headers: Sequence[tuple[bytes, bytes]]) -> list[Stated]:

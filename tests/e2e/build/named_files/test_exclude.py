@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from schemas.manifest import Manifest
 from tests.conftest import Run
 from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest, read_records
-from tests.helpers.data.slow_exclusion import KINDS, Excluded, Found, expected
+from tests.helpers.oracles.slow_exclusion import KINDS, Excluded, Found, expected
 from tests.helpers.processes import started
 from tests.helpers.processes.command_line import preprocess
 

@@ -17,7 +17,7 @@ import pytest
 
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest, read_records
-from tests.helpers.data.slow_clusters import Row, SlowClusters, made_table, slow_split
+from tests.helpers.oracles.slow_clusters import Row, SlowClusters, made_table, slow_split
 from tests.helpers.processes.command_line import (
     REPO,
     Run,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.helpers.data.corpus import as_read
-from tests.helpers.data.slow_headers import stated
+from tests.helpers.oracles.slow_headers import stated
 
 KINDS = ("equal", "listed", "contains", "contained", "similar")
 SHORTEST = 12

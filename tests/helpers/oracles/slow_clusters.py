@@ -13,7 +13,7 @@ import xxhash
 
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import as_read
-from tests.helpers.data.slow_headers import stated
+from tests.helpers.oracles.slow_headers import stated
 
 _MASK = (1 << 64) - 1
 
