@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,8 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         ValueError: the command line changes an option that needs a new run (see the table above).
     """
     model, data, out = before.model, before.data, options.output.out
-    if options.public().output.init_from not in ("", before.output.init_from):
+    given, then = options.public().output.init_from, before.output.init_from
+    if given not in ("", then) and not _is_same_folder(given, then):
         raise ValueError(_other_start(options.output.init_from, before.output.init_from, out))
     if options.model.gelu != model.gelu:
         raise ValueError(
@@ -94,6 +96,11 @@ def check_valid_split(options: TrainOptions, before: TrainOptions, step: int) ->
             f"{options.output.out} holds an unfinished run with --valid-split {then}, not {now}: "
             f"finish the run first, and then repeat the command with --valid-split {now}"
         )
+
+
+def _is_same_folder(one: str, other: str) -> bool:
+    """Return whether two spellings of a path name the same folder."""
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 def _other_start(given: str, then: str, out: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -109,6 +110,9 @@ def _refuse_unreadable(option: FileOption, value: str, url: str) -> None:
     if os.path.isdir(url):
         more = ", and may be repeated for several files" if option == "exclude" else ""
         raise InputError(f"this is a folder, but --{option} expects a file{more}", source=url)
+    if option == "clusters" and not os.path.exists(url) and re.fullmatch(r"[01]?\.\d+|mmseqs", url):
+        identity = "0.5" if url == "mmseqs" else url
+        raise InputError(f"no such file; did you mean {MMSEQS}{identity}?", source=url)
     prefix, colon, rest = value.partition(":")
     close = difflib.get_close_matches(f"{prefix.lower()}:", [MMSEQS], cutoff=0.8)
     if url == value and option != "metadata" and colon and close and not os.path.exists(url):

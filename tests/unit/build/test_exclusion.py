@@ -138,6 +138,9 @@ def test_an_error_names_a_misspelt_prefix_an_empty_value_and_a_folder(tmp_path: 
     for prefix in ("mmseq:", "mmseqs2:", "MMseqs:"):
         said = f"{prefix}{path}: no such file; did you mean mmseqs:{path}?"
         assert no_such_value(f"{prefix}{path}") == said
+    for value, meant in (("0.5", "0.5"), (".3", ".3"), ("mmseqs", "0.5")):
+        with pytest.raises(InputError, match=f"did you mean mmseqs:{meant}"):
+            named_files(PreprocessOptions(inputs=(), out="", clusters=value))
     assert no_such_value("") == "--exclude '': expected the path or URL of a file"
     assert f"{tmp_path}: this is a folder, but --exclude expects" in no_such_value(str(tmp_path))
 
