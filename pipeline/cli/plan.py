@@ -31,9 +31,14 @@ def run_plan(options: PlanOptions) -> int:
         ThdpackError: the dataset cannot be read.
         UsageError: no setting fits, or an option is wrong.
     """
+    if len(options.data) != 1:
+        given = ", ".join(options.data) or "missing"
+        raise UsageError(
+            f"--data is {given}: name one dataset; for a mixture, the largest, without its weight"
+        )
     try:
         plan = plan_training(
-            options.data,
+            options.data[0],
             options.model,
             options.gpus,
             precision=options.precision,

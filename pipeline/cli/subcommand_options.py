@@ -250,8 +250,10 @@ class PlanOptions:
     Example: thdpack plan --data data/uniref50 --model esm2-3b --gpus 8xH200
     """
 
-    data: Annotated[str, tyro.conf.arg(metavar="DATASET")]
-    """Folder or URL of the dataset."""
+    data: Annotated[
+        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="DATASET")
+    ] = ()
+    """Folder or URL of the dataset. Required. For a mixture, name its largest dataset."""
     model: Annotated[str, tyro.conf.arg(help=_MODEL_HELP)] = "esm2-650m"
     gpus: str = "8xH200"
     """Number and kind of GPUs. The kind is H200, or H100 with 80 GB."""
