@@ -20,6 +20,7 @@ from schemas import __version__
 from schemas.errors import DatasetError, ManifestError
 from schemas.licenses import license_hint
 from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.text.option_checks import flag
 from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 
@@ -117,7 +118,7 @@ def _refuse_other_dataset(
     if options.overwrite:
         return
     changed = [
-        f"--{name.replace('_', '-')} {existing.options.get(name)} → {value}"
+        f"{flag(name)} {existing.options.get(name)} → {value}"
         for name, value in options.shape().items()
         if existing.options.get(name) != value
     ]

@@ -22,6 +22,7 @@ from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import ShardEntry
+from schemas.text.option_checks import flag
 from schemas.text.phrases import plural, plural_of
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -87,7 +88,7 @@ def _option_words(manifest: Manifest) -> Iterator[str]:
     for name, value in manifest.options.items():
         if value is None or value is False:
             continue
-        yield f"--{name.replace('_', '-')}"
+        yield flag(name)
         if value is not True:
             yield shlex.quote(str(value))
 

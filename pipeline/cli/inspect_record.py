@@ -91,16 +91,14 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
     """Return one line: a kept record's split, shard and row, or the reason why it was left out."""
     options = manifest.options
     if row["status"] == "kept":
-        cropped = row["residues"] > manifest.longest_piece
-        how = (
-            ""
-            if not cropped
-            else ", cut into pieces"
-            if options["long"] == "split"
-            else f", {manifest.longest_piece:,} residues at a random place"
-            if options["long"] == "crop"
-            else f", its first {manifest.longest_piece:,} residues"
-        )
+        most = f"{manifest.longest_piece:,} residues"
+        cropped = {
+            "split": ", cut into pieces",
+            "crop": f", {most} at a random place",
+            "truncate": f", its first {most}",
+        }
+        long = row["residues"] > manifest.longest_piece
+        how = cropped.get(str(options["long"]), "") if long else ""
         return f"kept{how}: {row['split']}, {row['shard']}, row {row['bucket']}"
     reasons = {
         "duplicate": f"the same residues as record {row['duplicate_of']} "

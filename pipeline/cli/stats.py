@@ -10,6 +10,7 @@ from pipeline.cli.report_options import StatsOptions
 from pipeline.report.command import Outputs, is_dataset, stats
 from pipeline.report.command import UsageError as MixedInputsError
 from schemas.errors import InputError
+from schemas.text.option_checks import flag
 
 _ONLY_PREPROCESS: Final = ("--sequence-column", "--id-column", "--format")
 """Options of preprocess that errors about inputs suggest, and that stats lacks."""
@@ -32,7 +33,7 @@ def run_stats(options: StatsOptions) -> int:
         if (value := getattr(options, name)) not in (None, ())
     }
     if given and all(is_dataset(name) for name in options.inputs):
-        words = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        words = " and ".join(flag(name) for name in given)
         are = "is" if len(given) == 1 else "are"
         raise UsageError(
             f"{words} {are} for raw sequences only: a dataset keeps its build's values"

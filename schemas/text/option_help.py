@@ -11,6 +11,8 @@ from decimal import Decimal
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from schemas.text.option_checks import flag
+
 T = TypeVar("T")
 _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
 _EXPONENT: Final = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}")
@@ -93,7 +95,7 @@ def _with_plain_value(hint: Any, field: Field[Any]) -> Any:
 
 def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[list[str]], Any]:
     """Return the function with which tyro reads the number of an option."""
-    option = f"--{field.name.replace('_', '-')}"
+    option = flag(field.name)
     noun, example = ("whole number", 8) if kind is int else ("number", 0.1)
     if isinstance(field.default, int | float) and field.default:
         example = field.default
@@ -141,16 +143,16 @@ def refuse_foreign_options(
     if not takes_files and words and re.match(r"[^-=]+$", words[0]):
         raise InvalidOptionError(f"{words[0]}: write an option before it: --data {words[0]}")
     for previous, word in zip(["", *words], words, strict=False):
-        flag, _, value = word.partition("=")
-        flag = flag.replace("_", "-").lstrip("+")
+        given, _, value = word.partition("=")
+        given = given.replace("_", "-").lstrip("+")
         if word.startswith("-"):
-            advice = _advice(flag[2:], others) if flag.startswith("--") else others.get(flag)
+            advice = _advice(given[2:], others) if given.startswith("--") else others.get(given)
             if advice:
-                raise InvalidOptionError(f"no option {flag}: {advice}")
-            if _ONE_HYPHEN.match(flag) and not previous.startswith("--"):
-                raise InvalidOptionError(f"no option {flag}: write -{flag}, with two hyphens")
+                raise InvalidOptionError(f"no option {given}: {advice}")
+            if _ONE_HYPHEN.match(given) and not previous.startswith("--"):
+                raise InvalidOptionError(f"no option {given}: write -{given}, with two hyphens")
         elif not takes_files and _SETTING.match(word) and not previous.startswith("-"):
-            remedy = _advice(flag, others) or f"write --{flag} {value}"
+            remedy = _advice(given, others) or f"write --{given} {value}"
             raise InvalidOptionError(f"{word}: options begin with two hyphens: {remedy}")
 
 
@@ -183,18 +185,18 @@ def suggest_choices(words: Sequence[str], *sections: type[Any]) -> None:
     """
     hints = {name: hint for each in sections for name, hint in get_type_hints(each).items()}
     for word, following in zip(words, [*words[1:], ""], strict=False):
-        flag, equals, value = word.partition("=")
+        given, equals, value = word.partition("=")
         value = value if equals else following
-        choices = _choices(hints.get(flag.removeprefix("--").replace("-", "_")))
+        choices = _choices(hints.get(given.removeprefix("--").replace("-", "_")))
         missing = not value or (not equals and value.startswith("-"))  # tyro's error says so
-        if not flag.startswith("--") or not choices or missing or value in choices:
+        if not given.startswith("--") or not choices or missing or value in choices:
             continue
         meant = [choice for choice in choices if value.lower() in choice]
         if meant:
             meant.sort(key=lambda choice: not choice.startswith(value.lower()))
-            raise InvalidOptionError(f"{flag} {value}: did you mean {', '.join(meant)}?")
+            raise InvalidOptionError(f"{given} {value}: did you mean {', '.join(meant)}?")
         *others, last = choices
-        raise InvalidOptionError(f"{flag} is {value!r}, expected {', '.join(others)} or {last}")
+        raise InvalidOptionError(f"{given} is {value!r}, expected {', '.join(others)} or {last}")
 
 
 def _choices(hint: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, ModelOptions
+from schemas.text.option_checks import flag
 from trainer.config.options import DataOptions, OptimizerOptions, OutputOptions, TrainOptions
 
 
@@ -47,7 +48,7 @@ def model_words(model: ModelOptions) -> str:
         if replace(options.model, gelu=model.gelu) == model:
             return name
     return " ".join(
-        f"--{field.name.replace('_', '-')} {getattr(model, field.name)}"
+        f"{flag(field.name)} {getattr(model, field.name)}"
         for field in fields(model)
         if field.name != "gelu"
     )

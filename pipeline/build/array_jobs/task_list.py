@@ -16,7 +16,7 @@ from typing import Any, Final
 from pipeline.build.array_jobs.task_list_file import read_list
 from pipeline.build.build_plan import PLAN, Plan, absolute, comes_of, plan_digest
 from pipeline.build.destination.destination import Destination, open_destination
-from pipeline.build.named_files.named_file import MMSEQS
+from pipeline.build.named_files.named_file import without_mmseqs
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import prepared
 from pipeline.build.progress import Reporter
@@ -128,8 +128,8 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
             an option asks for a run of MMseqs2.
     """
     named = (*options.exclude, *filter(None, (options.clusters, options.metadata)))
-    _refuse_secrets(options.out, *options.inputs, *(v.removeprefix(MMSEQS) for v in named))
-    if mmseqs := [value for value in named if value.startswith(MMSEQS)]:
+    _refuse_secrets(options.out, *options.inputs, *(without_mmseqs(v)[0] for v in named))
+    if mmseqs := [value for value in named if without_mmseqs(value)[1]]:
         raise BuildError(
             f"a task list cannot contain {mmseqs[0]}, because MMseqs2 needs the records of all map "
             "tasks at once: build with `thdpack preprocess`, or run MMseqs2 yourself and name the "

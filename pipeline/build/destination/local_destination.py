@@ -225,17 +225,17 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
-def unfinished_files(out: Folder, build: str, replaced: frozenset[str]) -> list[str]:
+def unfinished_files(out: Folder, build: str, committed: Iterable[str]) -> list[str]:
     """Return a pattern of the shards and records/ files of an unfinished build, in a list.
 
-    The list is empty before the map stage has finished, and if an existing dataset has files of the
+    The list is empty before the map stage has finished, and if a committed dataset has files of the
     same names.
 
     Args:
         build: digest in the names of the build's files; "" before the map stage has finished.
-        replaced: names of the existing dataset's files.
+        committed: names of a committed dataset's files, or the text of its manifest.
     """
-    if not build or any(f"/{build}-" in name for name in replaced):
+    if not build or any(f"/{build}-" in text for text in committed):
         return []
     return [out.where(f"*/{build}-*")]
 

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,8 +75,7 @@ class ObjectDestination:
         self._build = build
 
     def leftovers(self) -> list[str]:
-        work = [f"{self._work.where()}/"] if self._work else []
-        return [*unfinished_files(self.out, self._build, self._replaced), *work]
+        return self._unfinished(self._replaced)
 
     def other_builds(self, planned: Plan, options: PreprocessOptions) -> list[str]:
         own = _work_digest(planned, options)
@@ -210,16 +209,24 @@ class ObjectDestination:
                 "this build was removing; that dataset is damaged: build it again with --overwrite"
             )
 
+    def _unfinished(self, committed: Iterable[str]) -> list[str]:
+        """Return the pattern of this build's shards and records/ files, and its work folder.
+
+        Args:
+            committed: names of a committed dataset's files, or the text of its manifest. If these
+                contain names of this build, the pattern is left out.
+        """
+        work = [f"{self._work.where()}/"] if self._work else []
+        return [*unfinished_files(self.out, self._build, committed), *work]
+
     def _lost(self) -> BuildError:
         """Return the error for a build that lost against another build with the same destination.
 
         The message names the files that this build leaves behind.
         """
-        left = [f"{self._work.where()}/"] if self._work else []
-        committed = self.out.content(MANIFEST_NAME) or b""
         # a build of the same plan writes the same names; if it committed, its dataset needs them
-        if self._build and f"/{self._build}-".encode() not in committed:
-            left.insert(0, self.out.where(f"*/{self._build}-*"))
+        committed = self.out.content(MANIFEST_NAME) or b""
+        left = self._unfinished([committed.decode("utf-8", "replace")])
         unused = (
             f". Unused files of this build: {' and '.join(left)}. Remove them unless the same "
             "command still runs elsewhere; or run the same command with --overwrite, which uses "

@@ -97,8 +97,8 @@ cdef inline int64_t entry_at(
     const int64_t[::1] begin,
     const int64_t[::1] end,
 ) noexcept nogil:
-    """Return the index of the entry (a sequence of --exclude) with which the text from `here` to the
-    end of the record begins; -1 if there is none. The text has `left` tokens."""
+    """Return the index of the entry (a sequence of --exclude) with which the text from `here` to
+    the end of the record begins; -1 if there is none. The text has `left` tokens."""
     cdef uint64_t code = first_code(here)
     cdef int64_t low = 0, high = codes.shape[0], middle, group, size
     cdef int found

@@ -97,6 +97,12 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
     return (*excluded, *(_named_file(option, value) for option, value in values))
 
 
+def without_mmseqs(value: str) -> tuple[str, bool]:
+    """Return the value of an option without `mmseqs:`, and whether `mmseqs:` preceded it."""
+    rest = value.removeprefix(MMSEQS)
+    return rest, rest != value
+
+
 def _refuse_unreadable(option: FileOption, value: str, url: str) -> None:
     """Refuse an empty value, a folder, and a misspelt `mmseqs:`.
 
@@ -120,8 +126,7 @@ def _refuse_unreadable(option: FileOption, value: str, url: str) -> None:
 
 
 def _named_file(option: FileOption, value: str) -> NamedFile:
-    url = value.removeprefix(MMSEQS)
-    mmseqs = url != value
+    url, mmseqs = without_mmseqs(value)
     version = mmseqs_version(find_mmseqs(option)) if mmseqs else ""
     if option == "clusters" and mmseqs:
         size, fingerprint, url, name = 0, value, "", value

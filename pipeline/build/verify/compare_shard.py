@@ -156,13 +156,13 @@ class _Comparison:
         residues, size = rows["residues"], sequences.end - sequences.begin
         in_buckets = residues if self._job.split_long else np.minimum(residues, longest)
         aligned = sequences.start % longest == 0
-        fits = size == np.minimum(in_buckets - sequences.start, longest)
         add = self._findings.add
         if self._job.long == "crop":
             expected = self._windows(ordinal, rows)
             add("its window is not where the seed puts it", ordinal[sequences.start != expected])
             fits = size == in_buckets
         else:
+            fits = size == np.minimum(in_buckets - sequences.start, longest)
             add("a piece does not start at a multiple of max_seq_len - 2", ordinal[~aligned])
         add("a piece does not have the expected number of residues", ordinal[~fits])
         whole = residues == size

@@ -104,7 +104,8 @@ cdef inline Py_ssize_t trimmed(text_t t, Py_ssize_t begin, Py_ssize_t stop) noex
 
 
 cdef inline uint64_t matches_in_word(text_t t, uint64_t pattern) noexcept nogil:
-    """Return eight bits: bit i is set if t[i] equals the byte that `pattern` repeats eight times."""
+    """Return eight bits: bit i is set if t[i] equals the byte that `pattern` repeats eight
+    times."""
     cdef uint64_t low = 0x7F7F7F7F7F7F7F7FULL, word
     memcpy(&word, t, 8)
     word ^= pattern  # equal bytes become zero

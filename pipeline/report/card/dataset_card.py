@@ -19,6 +19,7 @@ from pipeline.report.render.numerals import percent, size
 from schemas.licenses import LICENSES, spdx_identifier
 from schemas.manifest import Manifest
 from schemas.records import Status
+from schemas.text.option_checks import flag
 
 _MOST_INPUTS: Final = 200
 """Maximum number of inputs in the table. The manifest lists all inputs."""
@@ -182,10 +183,7 @@ def _built(manifest: Manifest) -> Iterator[str]:
     yield "By `thdpack preprocess`, with these options:"
     yield table(
         ("option", "value"),
-        (
-            (code(f"--{name.replace('_', '-')}"), _value(value))
-            for name, value in sorted(manifest.options.items())
-        ),
+        ((code(flag(name)), _value(value)) for name, value in sorted(manifest.options.items())),
     )
     yield "### Inputs"
     shown = manifest.inputs[:_MOST_INPUTS]

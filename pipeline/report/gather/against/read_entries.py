@@ -12,7 +12,7 @@ import pyarrow as pa
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.build_plan import plan
 from pipeline.build.map_stage.partition_records import record_blocks
-from pipeline.build.named_files.named_file import MMSEQS
+from pipeline.build.named_files.named_file import without_mmseqs
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import Reporter
 from pipeline.inputs.record_block import RecordBlock
@@ -55,5 +55,5 @@ def entry_blocks(name: str) -> Iterator[RecordBlock]:
 
 
 def _options(name: str) -> PreprocessOptions:
-    inputs = (name.removeprefix(MMSEQS),)
+    inputs = (without_mmseqs(name)[0],)
     return PreprocessOptions(inputs=inputs, out="", allow_nucleotides=True, allow_alignment=True)

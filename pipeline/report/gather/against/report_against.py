@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipeline.build.named_files.named_file import MMSEQS
+from pipeline.build.named_files.named_file import without_mmseqs
 from pipeline.build.progress import Reporter
 from pipeline.report.gather.against.read_entries import read_entries
 from pipeline.report.gather.against.similar import refuse_unsearchable, similar_entries
@@ -23,7 +23,7 @@ def report_against(url: str, names: Sequence[str], progress: Reporter) -> Report
         ManifestError, DatasetError: see `dataset_report`.
         BuildError: MMseqs2 is not installed, or failed.
     """
-    searched = {name for name in names if name.startswith(MMSEQS)}
+    searched = {name for name in names if without_mmseqs(name)[1]}
     if searched:
         refuse_unsearchable(url)
     report = dataset_report(url, [read_entries(name, progress) for name in names])
