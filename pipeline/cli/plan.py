@@ -11,13 +11,13 @@ from rich.console import Console
 
 from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import PlanOptions
-from pipeline.planning.cluster import GPU_GIB, MEASURED, PEAK_TB_S
+from pipeline.planning.cluster import GPU_GIB, MEASURED, PEAK_TB_S, Cluster
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.search_settings import WORTH_NO_FLAGS
 from pipeline.planning.training_plan import CACHE, FIRST_NODE, TrainingPlan, plan_training
 from pipeline.storage.urls import is_url
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS, PUBLISHED_RUNS
-from schemas.text.phrases import duration
+from schemas.text.phrases import duration, plural
 
 _SMALLEST_PART = 0.05 * 2**30
 """Smallest part of the memory that is printed, in bytes. A smaller part would appear as 0.0 GiB."""
@@ -56,7 +56,7 @@ def run_plan(options: PlanOptions) -> int:
 def _show(plan: TrainingPlan, console: Console) -> None:
     """Print a plan."""
     console.print(
-        f"{plan.model} on {plan.cluster.number} {plan.cluster.gpu}, {plan.precision}, {plan.data}",
+        f"{plan.model} on {_gpus(plan.cluster)}, {plan.precision}, {plan.data}",
         highlight=False,
         markup=False,
     )
@@ -73,6 +73,14 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     for line in _warnings(plan):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(_caveat(plan), style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _gpus(cluster: Cluster) -> str:
+    """Return the number and kind of GPUs, and their division among nodes."""
+    gpus = f"{cluster.number} {cluster.gpu}"
+    if cluster.nodes == 1:
+        return gpus
+    return f"{gpus} ({cluster.nodes} nodes of {plural(cluster.gpus_per_node, 'GPU')})"
 
 
 def _unmeasured(gpu: str) -> str:

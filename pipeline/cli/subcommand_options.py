@@ -13,7 +13,7 @@ import tyro
 from pipeline.build.options import PreprocessOptions
 from schemas.models import ESM2_MODELS
 from schemas.text.byte_size_option import ByteSize
-from schemas.text.option_checks import check_range
+from schemas.text.option_checks import LOCAL_CACHE, check_local, check_range
 
 INPUTS_HELP = (
     "Files, folders or globs, on a disk or in a store (s3://…, gs://…); files at https://…; "
@@ -187,8 +187,8 @@ class InspectOptions:
 
     dataset: Dataset
     """Folder or URL of the dataset."""
-    split: Optional[str] = None  # noqa: UP045
-    """Split of the bucket that --bucket names: train (the default), valid or test."""
+    split: Optional[Literal["train", "valid", "test"]] = None  # noqa: UP045
+    """Split of the bucket that --bucket names. Default: train."""
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
@@ -212,8 +212,8 @@ class BenchReaderOptions:
 
     dataset: Dataset
     """Folder or URL of the dataset."""
-    split: str = "train"
-    """Split to read: train, valid or test."""
+    split: Literal["train", "valid", "test"] = "train"
+    """Split to read."""
     seconds: float = 5.0
     """Duration of the measurement in seconds."""
     seed: int = 0
@@ -234,6 +234,10 @@ class BenchReaderOptions:
 
     def __post_init__(self) -> None:
         check_range(self, "seconds", above=0)
+        check_range(self, "world_size", least=1)
+        check_range(self, "rank", least=0, most=self.world_size - 1)
+        check_range(self, "seed", "prefetch", least=0)
+        check_local("--cache-dir", self.cache_dir or "", LOCAL_CACHE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +260,9 @@ class PlanOptions:
     """Folder or URL of the dataset. Required. For a mixture, name its largest dataset."""
     model: Annotated[str, tyro.conf.arg(help=_MODEL_HELP)] = "esm2-650m"
     gpus: str = "8xH200"
-    """Number and kind of GPUs. The kind is H200, or H100 with 80 GB."""
+    """Number and kind of GPUs. The kind is H200, or H100 with 80 GB. If there are more than eight
+    GPUs, nodes have at most eight each. For other nodes, give three parts: 4x2xH200 is four nodes
+    with two GPUs each."""
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = field(default=0, metadata={"example": "1e11"})
@@ -265,3 +271,6 @@ class PlanOptions:
     does the same. With --init-from, `thdpack train` trains at most 20 epochs."""
     log_json: bool = False
     """Print JSON instead of text."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "tokens", least=0)

@@ -14,6 +14,7 @@ PEAK_TB_S: Final = {"H200": 4.8, "H100": 3.35}
 """Peak memory bandwidth of an SXM GPU of each kind, in TB/s, from NVIDIA's data sheets. Peak
 compute is the same for both kinds."""
 _GPUS_PER_NODE: Final = 8
+"""Largest number of GPUs of a node, if the user does not say how many nodes there are."""
 _INSTEAD: Final = (
     "For a CPU or another GPU, run `thdpack train` with --dry-run, which checks the run. After its "
     "first steps, the run itself prints how long it will take"
@@ -22,19 +23,11 @@ _INSTEAD: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """A number of GPUs of one kind. The kind is a key of GPU_GIB."""
+    """A number of GPUs of one kind, divided evenly among nodes. The kind is a key of GPU_GIB."""
 
     number: int
     gpu: str
-
-    @property
-    def nodes(self) -> int:
-        """The smallest number of nodes that share the GPUs evenly, with at most eight GPUs each."""
-        return next(
-            nodes
-            for nodes in range(-(-self.number // _GPUS_PER_NODE), self.number + 1)
-            if self.number % nodes == 0
-        )
+    nodes: int
 
     @property
     def gpus_per_node(self) -> int:
@@ -42,19 +35,54 @@ class Cluster:
 
     @staticmethod
     def parse(text: str) -> Cluster:
-        """Return the cluster that a text such as `8xH200` names.
+        """Return the cluster that a text names.
+
+        `8xH200` is a number of GPUs and their kind. These GPUs are on the smallest number of nodes
+        that share them evenly, with at most eight GPUs each. `4x2xH200` has four nodes with two
+        GPUs each.
 
         Raises:
-            ValueError: the text has another form, or the kind of GPU is not in GPU_GIB.
+            ValueError: the text has another form, or the kind of GPU is not in GPU_GIB. If the
+                text has the parts of a cluster in another form, the message says what to write.
         """
-        found = re.fullmatch(r"([1-9][0-9]*)\s*[x×]\s*([A-Za-z0-9]+)", text)
+        found = re.fullmatch(
+            r"(?:([1-9][0-9]*)\s*[x×]\s*)?([1-9][0-9]*)\s*[x×]\s*([A-Za-z][A-Za-z0-9]*)", text
+        )
         if not found:
+            meant = _meant(text)
             raise ValueError(
-                f"--gpus is {text!r}, expected a number and a kind, such as 8xH200. {_INSTEAD}"
+                f"--gpus is {text!r}: write {meant}"
+                if meant
+                else f"--gpus is {text!r}, expected a number and a kind, such as 8xH200, or nodes, "
+                f"GPUs of a node and a kind, such as 4x2xH200. {_INSTEAD}"
             )
-        number, gpu = int(found[1]), found[2].upper()
+        number, gpu = int(found[2]), found[3].upper()
         if gpu not in GPU_GIB:
             raise ValueError(
                 f"--gpus {text}: {gpu} is unknown; plans know {', '.join(GPU_GIB)}. {_INSTEAD}"
             )
-        return Cluster(number=number, gpu=gpu)
+        if found[1]:
+            nodes = int(found[1])
+            return Cluster(number=nodes * number, gpu=gpu, nodes=nodes)
+        return Cluster(number=number, gpu=gpu, nodes=_fewest_nodes(number))
+
+
+def _fewest_nodes(number: int) -> int:
+    """Return the smallest number of nodes that share GPUs evenly, with at most eight GPUs each."""
+    return next(
+        nodes for nodes in range(-(-number // _GPUS_PER_NODE), number + 1) if number % nodes == 0
+    )
+
+
+def _meant(text: str) -> str:
+    """Return the correct spelling of a cluster in another order or with other separators, such as
+    `H100:8`; "" if the text is something else.
+    """
+    kind = re.search("|".join(GPU_GIB), text, re.IGNORECASE)
+    if not kind:
+        return ""
+    rest = f"{text[: kind.start()]} {text[kind.end() :]}"
+    numbers = re.findall(r"[0-9]+", rest)
+    if len(numbers) not in (1, 2) or "0" in numbers or re.search(r"[^0-9\s:x×*,/-]", rest, re.I):
+        return ""
+    return "x".join([*numbers, kind[0].upper()])

@@ -132,7 +132,7 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
 
     Args:
         data: path or URL of the dataset.
-        gpus: number and kind of GPUs, such as 8xH200.
+        gpus: number and kind of GPUs, such as 8xH200; see `Cluster.parse`.
         tokens: number of tokens of the whole run. 0 means as many as in a run of the trainer
             without --steps.
     Raises:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from pipeline.reader.cache.cache_folder import DEFAULT_BYTES
 from pipeline.reader.cursor import Ranks
 from schemas.text.byte_size import parse_bytes
+from schemas.text.option_checks import LOCAL_CACHE, check_local
 
 _OTHERS: Final = {
     "remote": "give the dataset's folder or URL as the first argument",
@@ -93,6 +94,18 @@ class ReaderOptions:
             ValueError: `cache_bytes` is not a size.
         """
         return parse_bytes(self.cache_bytes, name="cache_bytes")
+
+    @property
+    def cache_folder(self) -> Path | None:
+        """`cache_dir` as a path; None if it is not given or empty.
+
+        Raises:
+            ValueError: `cache_dir` is a URL.
+        """
+        if not self.cache_dir:
+            return None
+        check_local("--cache-dir (in Python, cache_dir)", str(self.cache_dir), LOCAL_CACHE)
+        return Path(self.cache_dir)
 
     def cache_too_small(self, source: str, needed: int) -> ValueError:
         """Return the error for a cache that cannot hold the shards in use and prefetched.

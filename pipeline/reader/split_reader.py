@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import index
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -86,11 +85,12 @@ class SplitReader:
 
     def _open_cache(self, options: ReaderOptions) -> ShardCache | None:
         """Return the cache of the dataset; None for a local dataset if cache_dir is not given."""
-        if self._folder is not None and options.cache_dir is None:
+        folder = options.cache_folder
+        if self._folder is not None and folder is None:
             return None
         url = self.url if self._folder is None else self._folder.absolute().as_uri()
         return ShardCache(
-            Path(options.cache_dir or default_cache_dir()),
+            folder or default_cache_dir(),
             options.cache_limit,
             RemoteStore(url, self._stopped),
             lambda: self._next_use(),

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from schemas.text.redact import without_credentials
+from schemas.text.url_spelling import corrected_url
+
+LOCAL_RUN: Final = (
+    "use a folder of a local or mounted file system, and copy it to or from the object store "
+    "yourself"
+)
+LOCAL_CACHE: Final = (
+    "the cache must be a folder on a local disk, such as /tmp/thdpack-cache. Only the dataset may "
+    "be a URL"
+)
 
 
 def flag(name: str) -> str:
@@ -38,3 +50,15 @@ def check_range(
             rules = (("at least", least), ("more than", above), ("up to", most))
             expected = ", ".join(f"{words} {limit}" for words, limit in rules if limit is not None)
             raise ValueError(f"{flag(name)} is {value}, expected {expected}")
+
+
+def check_local(option: str, path: str, remedy: str) -> None:
+    """Refuse a URL where a local folder is expected. Otherwise a local folder of that name would be
+    created.
+
+    Raises:
+        ValueError: the path is a URL. The message ends with the remedy.
+    """
+    url = corrected_url(path) or path
+    if "://" in url or "::" in url:
+        raise ValueError(f"{option} is {without_credentials(url)}, a URL: {remedy}")

@@ -10,10 +10,10 @@ import tyro
 
 from schemas.models import ModelOptions
 from schemas.text.byte_size_option import ByteSize
-from schemas.text.option_checks import check_range
+from schemas.text.option_checks import LOCAL_CACHE, LOCAL_RUN, check_local, check_range
 from schemas.text.redact import without_credentials
 from trainer.config.auto import AUTO, AutoInt
-from trainer.config.checks import check_local, check_whole
+from trainer.config.checks import check_whole
 from trainer.config.compute_options import ComputeOptions
 
 Schedule = Literal["linear", "cosine", "wsd"]
@@ -71,7 +71,7 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         check_whole(self)
-        check_local("--cache-dir", self.cache_dir)
+        check_local("--cache-dir", self.cache_dir, LOCAL_CACHE)
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"--seed is {self.seed}, expected 0 ≤ seed < 2^63")
         if not 0.0 < self.mask_probability < 1.0:
@@ -211,8 +211,8 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         check_whole(self)
-        check_local("--out", self.out)
-        check_local("--init-from", self.init_from)
+        check_local("--out", self.out, LOCAL_RUN)
+        check_local("--init-from", self.init_from, LOCAL_RUN)
         check_range(self, "checkpoint_every", "validate_every", "tensor_statistics", least=0)
         check_range(self, "keep_last", "log_every", least=1)
 

@@ -27,9 +27,7 @@ def dataset(corpus: Path) -> Path:
     [
         (("stats", "--capacity", "4096"), 2, "--capacity is for raw sequences"),
         (("stats", "--long", "drop", "--max-seq-len", "99"), 2, "-len and --long are for raw"),
-        (("inspect", "--split", "vaild"), 1, "no split 'vaild'; there are train, valid"),
         (("inspect", "--split", "valid"), 2, "--split valid needs --bucket"),
-        (("inspect", "--split", "vaild", "--bucket", "0"), 1, "no split 'vaild'"),
         (("inspect", "--record", "x", "--bucket", "0"), 2, "give only one of these"),
         (("run-task", "--index", "0", "--plan", "deadbeef"), 1, "--plan deadbeef: not the name of"),
     ],

@@ -27,6 +27,11 @@ from tests.helpers.processes.command_line import Run, preprocess
             "--tokens is '100B', expected a whole number, such as 1e11",
         ),
         ("bench-reader d --seconds -1", "--seconds is -1.0, expected more than 0"),
+        ("plan --data d --tokens -1", "--tokens is -1, expected at least 0"),
+        ("bench-reader d --rank 8 --world-size 8", "--rank is 8, expected at least 0, up to 7"),
+        ("bench-reader d --split vaild", "--split is 'vaild', expected train, valid or test"),
+        ("bench-reader d --cache-dir s3://a/b", "--cache-dir is s3://a/b, a URL: the cache must"),
+        ("inspect d --split vaild", "--split is 'vaild', expected train, valid or test"),
         ("bench-reader d --seconds nan", "--seconds is nan, expected more than 0"),
         (
             "run-task d --index 0 --stage verify",

@@ -167,6 +167,12 @@ def test_missing_and_empty_splits_are_refused(many_shards: Path, tmp_path: Path,
         assert [bucket.position for bucket in islice(reader, 3)] == [3, 8, 13]
 
 
+def test_a_url_is_refused_as_a_cache(many_shards: Path) -> None:
+    for url in ("s3://bucket/cache", Path("s3://bucket/cache")):
+        with pytest.raises(ValueError, match="cache must be a folder on a local disk"):
+            ShardReader(many_shards, cache_dir=url)
+
+
 def test_compressed_shards_give_the_same_buckets(
     many_shards: Path, uninterrupted: list[Seen], run: Run, tmp_path: Path
 ) -> None:

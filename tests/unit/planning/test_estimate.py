@@ -228,6 +228,9 @@ def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
         (("--gpus", "H200"), "such as 8xH200"),
         (("--gpus", "8xB200"), "B200 is unknown; plans know H200, H100. For a CPU or another"),
         (("--gpus", "cpu"), "run `thdpack train` with --dry-run"),
+        (("--gpus", "H100:8"), "thdpack: --gpus is 'H100:8': write 8xH100\n"),
+        (("--gpus", "2*8 h200"), "write 2x8xH200\n"),
+        (("--gpus", "0xH200"), "expected a number and a kind"),
     ):
         found = run("plan", "--data", dataset, *arguments)
         assert found.returncode == 2
@@ -246,6 +249,9 @@ def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
         ("20xH200", 4, 5),
         ("48xH200", 6, 8),
         ("11xH200", 11, 1),
+        ("4x2xH200", 4, 2),
+        ("2 x 1 × h100", 2, 1),
+        ("1x16xH200", 1, 16),
     ],
 )
 def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gpus(
@@ -321,6 +327,7 @@ def test_a_plan_on_tiny_data_has_no_zeros_and_no_wrong_plurals(dataset: Path, ru
 def test_a_plan_for_several_nodes_says_how_to_use_its_command(dataset: Path, run: Run) -> None:
     plan = ("plan", "--data", dataset, "--model", "esm2-8m", "--gpus")
     text = run(*plan, "16xH200").stdout
+    assert text.startswith("esm2-8m on 16 H200 (2 nodes of 8 GPUs), bf16")
     assert "NODE0:29500" in text
     assert "on each of the 2 nodes; in all of them, replace NODE0 by the name" in text
     assert "NODE0" not in run(*plan, "8xH200").stdout
@@ -330,7 +337,7 @@ def test_plans_replicate_small_models_on_each_gpu_and_large_models_on_each_node(
     large: Path,
 ) -> None:
     plan = plan_training(str(large), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
-    assert plan.cluster == Cluster(number=64, gpu="H100")
+    assert plan.cluster == Cluster(number=64, gpu="H100", nodes=8)
     assert plan.best.setting.shard == "none"
     assert "--shard" not in plan.command  # not needed: the trainer chooses --shard none by itself
     plan = plan_training(str(large), "esm2-15b", "64 x h100", precision="bf16", tokens=0)

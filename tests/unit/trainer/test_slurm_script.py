@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,7 +19,7 @@ SBATCH = Path(__file__).parents[3] / "deploy" / "slurm" / "train.sbatch"
 def submitted(folder: Path, stubs: dict[str, str], **values: str) -> int:
     """Run the script in a job of two nodes, with stubs of Slurm's commands; return its status."""
     (folder / "bin").mkdir(exist_ok=True)
-    for name, body in {"scontrol": "echo node1", **stubs}.items():
+    for name, body in {"scontrol": "echo node1", "torchrun": ":", **stubs}.items():
         (folder / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / "bin" / name).chmod(0o755)
     slurm = {
@@ -77,3 +78,24 @@ def test_the_slurm_script_requeues_only_failed_jobs_that_made_progress(
     }
     assert submitted(tmp_path, stubs) == status
     assert ("requeue 7" in (tmp_path / "scontrol").read_text()) is requeued
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "this is not a Slurm job. Run: sbatch deploy/slurm/train.sbatch"),
+        ({"SLURM_JOB_ID": "7"}, "this job has no GPUs: give sbatch --gpus-per-node"),
+        ({"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "8"}, "torchrun is not in PATH"),
+    ],
+)
+def test_a_script_that_cannot_run_says_in_one_line_what_to_do(
+    values: dict[str, str], said: str
+) -> None:
+    bash = shutil.which("bash")
+    assert bash
+    words = [bash, str(SBATCH)]
+    env = {"PATH": "", **values}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"train.sbatch: {said}")
+    assert done.stderr.count("\n") == 1

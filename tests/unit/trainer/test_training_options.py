@@ -27,7 +27,14 @@ def test_a_repeated_option_is_refused(words: list[str], capsys: pytest.CaptureFi
     assert " is given more than once" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--out", "--cache-dir", "--init-from"])
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("--out", "use a folder of a local or mounted file system"),
+        ("--init-from", "use a folder of a local or mounted file system"),
+        ("--cache-dir", "the cache must be a folder on a local disk"),
+    ],
+)
 @pytest.mark.parametrize(
     "url",
     [
@@ -38,14 +45,14 @@ def test_a_repeated_option_is_refused(words: list[str], capsys: pytest.CaptureFi
     ],
 )
 def test_a_url_is_not_accepted_as_a_local_folder(
-    option: str, url: str, capsys: pytest.CaptureFixture[str]
+    option: str, remedy: str, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
         parse(["esm2-tiny", "--data", "d", option, url])
     assert left.value.code == 2
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert f"train: {option} is " in said
-    assert "a URL: use a folder of a local or mounted file system" in said
+    assert f"a URL: {remedy}" in said
     assert "secret" not in said
 
 
