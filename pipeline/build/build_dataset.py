@@ -73,7 +73,7 @@ class Built:
     fresh: True if this build wrote the dataset, False if the dataset already existed.
     fates: number of residues left out for each reason; None if `fresh` is False.
     skipped: files of input folders and globs that were not read; empty after array jobs.
-    notes: lines about files of --exclude that matched no record; empty if `fresh` is False.
+    notes: lines about files and ids of --exclude without a match; empty if `fresh` is False.
     """
 
     manifest: Manifest
@@ -189,7 +189,7 @@ class Build:
             self._options, map_outcome.build, map_outcome.inputs, parts, job.prepared
         )
         refuse_empty(manifest)
-        notes = tuple(unused_exclusions(job.prepared, parts))
+        notes = (*map_outcome.notes, *unused_exclusions(job.prepared, parts))
         for line in notes:
             self._report.note(line)
         self._verify(manifest, tasks, parts)

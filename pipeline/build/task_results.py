@@ -38,6 +38,7 @@ class PreparedFile:
     rows: number of entries, such as excluded sequences or cluster members
     xxh3_128: hash of the sorted content, which does not depend on the order of the entries
     columns: type of each column that a file of --metadata adds to records/
+    is_id_list: True if the file is a list of ids that --exclude names
     """
 
     option: FileOption
@@ -47,6 +48,7 @@ class PreparedFile:
     rows: Count
     xxh3_128: Hash
     columns: dict[ColumnName, ColumnType] = field(default_factory=dict)
+    is_id_list: bool = False
 
     @property
     def entry(self) -> NamedFileEntry:
@@ -67,6 +69,8 @@ class MapResult:
     pieces: xxh3_128 of each piece (`Source.piece` bytes) of the task's range; empty for tables
     columns_without_ids: names of the columns of a table that lacks the column of ids; empty for
         all other inputs
+    listed: for each list of ids that --exclude names, the indices of the ids (see
+        `ListedNames.match`) that a record of the task has
     """
 
     spill: WorkFile
@@ -75,6 +79,7 @@ class MapResult:
     unknown: Count
     pieces: tuple[Hash, ...]
     columns_without_ids: tuple[str, ...] = ()
+    listed: tuple[tuple[Count, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +97,7 @@ class LinkResult:
     pair_bytes: size of the first part of this file: pairs of clusters to join
     records: number of records of the partition, kept or not
     found: number of these records that are in the table of clusters
-    examples: some ids of records; empty unless `found` is 0
+    examples: first ids of records that are not in the table; empty if MMseqs2 made the table
     """
 
     links: WorkFile

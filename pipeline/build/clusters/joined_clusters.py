@@ -8,6 +8,7 @@ reduce tasks reads the file once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,8 @@ from pipeline.reader.arrow_columns import numbers
 from schemas.errors import DatasetError
 from schemas.text.phrases import plural
 
+_SHOWN: Final = 5
+"""Maximum number of records that are not in the table to name."""
 _SCHEMA = pa.schema([("cluster", pa.uint64()), ("joined", pa.uint64())])
 
 
@@ -41,14 +44,18 @@ def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = Fals
         BuildError: the file cannot be written.
     """
     records, found = sum(r.records for r in results), sum(r.found for r in results)
+    missing = [example for result in results for example in result.examples]
     if not found and job.clusters.bytes:
-        _refuse_other_ids(job, [example for r in results for example in r.examples])
+        _refuse_other_ids(job, missing)
     joined = join_keys(read_pairs(job.work, results))
     table = pa.table([number_array(joined.keys), number_array(joined.roots)], schema=_SCHEMA)
     write_rest(job.work, job.joined, table)
     if durable:
         job.work.sync([job.joined])
     line = f"--clusters: found {found:,} of {plural(records, 'record')} in {job.clusters.name}"
+    if missing:
+        more = ", …" if records - found > _SHOWN else ""
+        line += f", but not {', '.join(missing[:_SHOWN])}{more}"
     if not job.clusters.bytes:  # MMseqs2 clustered all records that the map stage kept
         line = f"--clusters {job.clusters.name}: clustered {plural(found, 'record')}"
         if found < records:

@@ -39,8 +39,8 @@ from pipeline.build.task_results import LinkResult
 from pipeline.build.tasks import OnBytes
 from pipeline.inputs.headers import unpack_headers
 
-_EXAMPLES: Final = 3
-"""Number of ids to report if no record is in the table."""
+_EXAMPLES: Final = 5
+"""Maximum number of ids to report of records that are not in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,9 @@ def link_partition(task: LinkTask, on_bytes: OnBytes) -> LinkResult:
         shared.add(looked_up)
         records += len(run.rows)
         found += int(np.count_nonzero(looked_up.clusters))
-        examples += [_text(id) for id in run.rows.id.slice(0, _EXAMPLES - len(examples))]
+        if not task.by_sequence:
+            missing = np.flatnonzero(looked_up.clusters == 0)[: _EXAMPLES - len(examples)]
+            examples += [_text(run.rows.id[i]) for i in missing.tolist()]
         on_bytes(int(run.rows.residues.sum()))
         if not spilled.large:
             kept.append(looked_up)
@@ -90,7 +92,7 @@ def link_partition(task: LinkTask, on_bytes: OnBytes) -> LinkResult:
         pair_bytes=pair_bytes,
         records=records,
         found=found,
-        examples=() if found else tuple(examples),
+        examples=tuple(examples),
     )
 
 

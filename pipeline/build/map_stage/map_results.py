@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import xxhash
 
 from pipeline.build.build_plan import Plan
+from pipeline.build.map_stage.listed_ids import unmatched_ids
 from pipeline.build.map_stage.missing_ids import missing_id_warnings
 from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.options import DatasetOptions
@@ -51,12 +52,14 @@ class MapOutcome:
 
     build: digest of inputs, options and version; see `build_digest`
     residues: number of residues in all inputs
+    notes: lines about ids in lists of --exclude that no record has
     """
 
     build: BuildName
     inputs: tuple[InputEntry, ...]
     spills: tuple[Spill, ...]
     residues: int
+    notes: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,6 +92,7 @@ def add_up_map_results(
         prepared: files that options name.
     Raises:
         InputError: an input holds no residue.
+        DamagedSpillError: the work file of a list of ids is missing or damaged.
     """
     sources = planned.sources
     records, residues = [0] * len(sources), [0] * len(sources)
@@ -110,6 +114,7 @@ def add_up_map_results(
         inputs=inputs,
         spills=tuple(spills),
         residues=sum(residues),
+        notes=tuple(unmatched_ids(prepared, maps[0].work, map_results_among(results))),
     )
 
 

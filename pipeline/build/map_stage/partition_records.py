@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.arrow_arrays import gather_runs, number_array
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, partitions_of, sequence_hashes
 from pipeline.build.filters.where import where
+from pipeline.build.map_stage.listed_ids import NotedIds
 from pipeline.build.map_stage.missing_ids import columns_without_ids
 from pipeline.build.named_files.metadata.lookup import MetadataTable, metadata_table
 from pipeline.build.options import DatasetOptions
@@ -63,6 +64,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
     records = residues = unknown = id_bytes = 0
     filtered = task.options.where is not None
     metadata = metadata_table(task.prepared, task.work) if filtered else None
+    listed = NotedIds(task.prepared, task.work)
     pieces: list[str] = []
     with (
         closing(record_blocks(task, on_bytes)) as blocks,
@@ -72,9 +74,12 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
             pieces += hashed
             if len(block):
                 first = not records and not task.begin
-                refuse_other_tokens(task.source, block, task.allowed, first=first)
+                # the first letters of FASTA were judged when the build was planned
+                judged = task.source.format == "fasta"
+                refuse_other_tokens(task.source, block, task.allowed, first=first, judged=judged)
                 _refuse_unknown(task, block)
-                _write(spill, block, records, task, metadata)
+                batch = _write(spill, block, records, task, metadata)
+                listed.add(batch.column("id"), batch.column("stated"))
                 records += len(block)
                 residues += int(block.ends[-1])
                 unknown += int(block.unknown.sum())
@@ -87,6 +92,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
         unknown=unknown,
         pieces=tuple(pieces),
         columns_without_ids=() if id_bytes else columns_without_ids(task),
+        listed=listed.indices,
     )
 
 
@@ -140,8 +146,9 @@ def _write(
     first: int,
     task: MapTask,
     metadata: MetadataTable | None,
-) -> None:
-    """Write a block's records to the spill: one record batch for each partition.
+) -> pa.RecordBatch:
+    """Write a block's records to the spill: one record batch for each partition. Return the records
+    in the order of partitions.
 
     Args:
         first: index of the block's first record within the task.
@@ -178,6 +185,7 @@ def _write(
             for start, stop in zip(edges[:-1], edges[1:], strict=True)
         ]
     )
+    return batch
 
 
 def status_of(

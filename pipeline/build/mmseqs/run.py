@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from pipeline.build.mmseqs import supervise
@@ -17,6 +18,10 @@ from schemas.errors import BuildError
 
 _LINES_SHOWN: Final = 3
 """Maximum number of lines of MMseqs2's output that an error shows."""
+
+
+_SIGNALS: Final = 128
+"""A larger exit code means that a signal ended the program."""
 
 
 @contextmanager
@@ -41,7 +46,12 @@ def scratch_folder(work: Folder, name: str) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def run_mmseqs(mmseqs: str, arguments: Sequence[str | Path], scratch: Path) -> None:
+def run_mmseqs(
+    mmseqs: str,
+    arguments: Sequence[str | Path],
+    scratch: Path,
+    known: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Run a command of MMseqs2, and wait for its end.
 
     If this process ends first, even if it is killed, MMseqs2 is killed too.
@@ -50,8 +60,11 @@ def run_mmseqs(mmseqs: str, arguments: Sequence[str | Path], scratch: Path) -> N
         mmseqs: path of the binary.
         arguments: name of the command, such as easy-search, and its arguments.
         scratch: folder for a file with the output of MMseqs2.
+        known: messages for known causes of a failure. Each key is a text that MMseqs2 prints in
+            this case.
     Raises:
-        BuildError: MMseqs2 failed. The message has the last lines of its output.
+        BuildError: MMseqs2 failed. The message is one of `known`, or has the last lines of its
+            output.
     """
     command = [mmseqs, *map(str, arguments)]
     log = scratch / "mmseqs.log"
@@ -70,14 +83,19 @@ def run_mmseqs(mmseqs: str, arguments: Sequence[str | Path], scratch: Path) -> N
             code = process.wait()
         finally:
             process.stdin.close()  # after an exception, this ends MMseqs2
-    if code:
-        raise BuildError(
-            f"mmseqs {arguments[0]} failed with exit code {code}: {_last_lines(log)}; "
-            "run the same command to resume"
-        )
+    if not code:
+        return
+    said = log.read_bytes().decode("utf-8", "replace")
+    message = next((message for text, message in known.items() if text in said), None)
+    if message is None:
+        resume = "run the same command to resume"
+        remedy = resume if code > _SIGNALS else f"remove the cause, then {resume}"
+        failed = f"mmseqs {arguments[0]} failed with exit code {code}"
+        message = f"{failed}: {_last_lines(said)}; {remedy}"
+    raise BuildError(message)
 
 
-def _last_lines(log: Path) -> str:
-    """Return the last lines of a log as one line."""
-    lines = log.read_bytes().decode("utf-8", "replace").splitlines()
-    return " | ".join([line.strip() for line in lines if line.strip()][-_LINES_SHOWN:])
+def _last_lines(text: str) -> str:
+    """Return the last lines of a text as one line."""
+    lines = [line.strip() for line in text.splitlines()]
+    return " | ".join([line for line in lines if line][-_LINES_SHOWN:])

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from pipeline.build.mmseqs.binary import find_mmseqs, mmseqs_version
 from pipeline.inputs.find import size_and_fingerprint
+from pipeline.inputs.source import ANYTHING, Allowed
 from pipeline.storage.open_input import input_errors
 from pipeline.storage.urls import is_url
 from schemas.errors import InputError
@@ -37,6 +38,7 @@ class NamedFile:
     mmseqs_version: version of MMseqs2 if `mmseqs` is True
     min_identity, min_coverage: for a file of --exclude, the values of --exclude-identity and
         --exclude-coverage; else 0
+    allowed: for a file of --exclude, kinds of suspicious input that the user allows
     """
 
     option: FileOption
@@ -48,6 +50,7 @@ class NamedFile:
     mmseqs_version: str = ""
     min_identity: float = 0.0
     min_coverage: float = 0.0
+    allowed: Allowed = ANYTHING
 
     @property
     def mmseqs_suffix(self) -> str:
@@ -68,6 +71,9 @@ class FileOptions(Protocol):
     def exclude_coverage(self) -> float: ...
 
     @property
+    def allowed(self) -> Allowed: ...
+
+    @property
     def clusters(self) -> str | None: ...
 
     @property
@@ -86,6 +92,7 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
             _named_file("exclude", value),
             min_identity=options.exclude_identity,
             min_coverage=options.exclude_coverage,
+            allowed=options.allowed,
         )
         for value in options.exclude
     ]

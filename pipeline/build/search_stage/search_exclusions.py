@@ -56,6 +56,7 @@ def search_exclusions(task: SearchTask, on_bytes: OnBytes) -> PreparedFile:
             mmseqs=mmseqs,
             queries=queries,
             targets=targets,
+            option=f"--exclude {task.file.name}",
             scratch=scratch,
             identity=task.file.min_identity,
             coverage=task.file.min_coverage,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.build.mmseqs.run import run_mmseqs
 from pipeline.build.named_files.exclude.result_table import Layout, result_batches
+from pipeline.build.named_files.named_file import MMSEQS
 from pipeline.inputs.source import Source
 
 _COLUMNS: Final = ("query", "target", "fident", "qcov", "tcov")
@@ -32,6 +33,8 @@ _SETTINGS: Final = (
     *("--max-seqs", "300"),
     *("-v", "2"),
 )
+_NO_KMER: Final = "No k-mer could be extracted for the database"
+"""MMseqs2 prints this text and fails if it masks or skips all residues of all targets."""
 _ROUNDING: Final = 0.001
 """MMseqs2 prints identities with three decimals."""
 
@@ -42,6 +45,7 @@ class Search:
 
     mmseqs: path of the binary
     queries, targets: FASTA files whose ids are whole numbers
+    option: option that named the targets, with its value, for errors
     scratch: folder for temporary files
     identity, coverage: minimum values, from 0 to 1; the coverage of either sequence suffices
     threads: number of threads of MMseqs2
@@ -50,6 +54,7 @@ class Search:
     mmseqs: str
     queries: Path
     targets: Path
+    option: str
     scratch: Path
     identity: float
     coverage: float
@@ -64,14 +69,15 @@ def similar_pairs(search: Search) -> Iterator[tuple[NDArray[np.int64], NDArray[n
     highest.
 
     Raises:
-        BuildError: MMseqs2 failed.
+        BuildError: MMseqs2 failed, or cannot search any of the targets.
     """
     found = search.scratch / "found.tsv"
     found.touch()
     least = max(0.0, search.identity - _ROUNDING)
     own = ("--min-seq-id", f"{least:.3f}", "--threads", str(search.threads))
     files = (search.queries, search.targets, found, search.scratch / "tmp")
-    run_mmseqs(search.mmseqs, ["easy-search", *files, *_SETTINGS, *own], search.scratch)
+    known = {_NO_KMER: _no_kmer(search.option)}
+    run_mmseqs(search.mmseqs, ["easy-search", *files, *_SETTINGS, *own], search.scratch, known)
     table = Source(
         url=str(found),
         name=found.name,
@@ -85,6 +91,14 @@ def similar_pairs(search: Search) -> Iterator[tuple[NDArray[np.int64], NDArray[n
         identity, *coverage = (batch.column(name).to_numpy() for name in _COLUMNS[2:])
         enough = (identity >= search.identity) & (np.maximum(*coverage) >= search.coverage)
         yield _integers(batch.column("query"))[enough], _integers(batch.column("target"))[enough]
+
+
+def _no_kmer(option: str) -> str:
+    return (
+        f"{option}: MMseqs2 cannot search any sequence of this file, because all of them are "
+        "shorter than 14 residues or of low complexity, such as AAAAAA; omit the prefix "
+        f"{MMSEQS}, so that thdpack itself looks for these sequences"
+    )
 
 
 def _integers(column: pa.Array) -> NDArray[np.int64]:

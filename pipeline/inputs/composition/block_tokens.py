@@ -50,19 +50,19 @@ _KINDS[_GAP_TOKENS] = _GAP
 
 
 def refuse_other_tokens(
-    source: Source, block: RecordBlock, allowed: Allowed, *, first: bool
+    source: Source, block: RecordBlock, allowed: Allowed, *, first: bool, judged: bool
 ) -> None:
     """Refuse a source if nucleotides or an alignment begin in a block of its records.
 
     Args:
         first: whether the block begins with the source's first record.
+        judged: whether the beginning of the source was judged before.
     Raises:
         InputError: some records look like nucleotides, or like an alignment.
     """
     if allowed.everything:
         return
-    # the first letters of FASTA were judged when the build was planned
-    said = other_tokens(source, block, allowed, first=first, judged=source.format == "fasta")
+    said = other_tokens(source, block, allowed, first=first, judged=judged)
     if said is not None:
         raise InputError(said.refusal, source=source.url)
 

@@ -63,10 +63,14 @@ def test_mmseqs_and_its_children_end_with_the_process_that_started_them(
 
 
 def test_an_error_of_mmseqs_is_shown(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match=r"-c failed with exit code 3: one \| two; run the same"):
+    with pytest.raises(
+        BuildError, match=r"-c failed with exit code 3: one \| two; remove the cause"
+    ):
         run_mmseqs(SHELL, ["-c", "echo one; echo two >&2; echo; exit 3"], tmp_path)
     with pytest.raises(BuildError, match="exit code 137"):
         run_mmseqs(SHELL, ["-c", "kill -KILL $$"], tmp_path)
+    with pytest.raises(BuildError, match="the cause"):
+        run_mmseqs(SHELL, ["-c", "echo not this; exit 1"], tmp_path, {"not this": "the cause"})
 
 
 def test_a_scratch_folder_begins_empty_and_is_removed(tmp_path: Path) -> None:

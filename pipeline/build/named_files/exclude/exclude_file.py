@@ -15,7 +15,7 @@ from itertools import islice
 from textwrap import shorten
 from typing import BinaryIO, Final
 
-from pipeline.build.exclusion.entries import Entries, write_entries
+from pipeline.build.exclusion.entries import Entries, ListedNames, write_entries
 from pipeline.build.named_files.exclude.fasta_entries import fasta_entries
 from pipeline.build.named_files.exclude.id_list import listed_names
 from pipeline.build.named_files.exclude.result_table import result_names
@@ -72,6 +72,7 @@ def prepare_exclusions(file: NamedFile, name: str, work: Folder) -> PreparedFile
         file=write_entries(entries, work, name),
         rows=rows,
         xxh3_128=entries.content_hash(file.mmseqs_suffix),
+        is_id_list=isinstance(entries, ListedNames),
     )
 
 
@@ -86,7 +87,7 @@ def _entries(file: NamedFile, source: Source) -> tuple[Entries, int]:
     if _BINARY.search(line):
         raise InputError(f"binary data, expected {_KINDS}", source=source.url)
     if line.startswith(b">"):
-        return fasta_entries(source, searched=not file.mmseqs)
+        return fasta_entries(source, file.allowed, searched=not file.mmseqs)
     if line and file.mmseqs:
         raise InputError(
             f"not FASTA, the only kind of file that --exclude {MMSEQS}FILE reads; if this file is "

@@ -8,26 +8,33 @@ import numpy as np
 
 from pipeline.build.exclusion.entries import SEPARATOR, SequenceEntries
 from pipeline.build.exclusion.suffix_order import suffix_order
+from pipeline.inputs.composition.block_tokens import refuse_other_tokens
 from pipeline.inputs.formats.fasta_records import read_fasta
-from pipeline.inputs.source import Source
+from pipeline.inputs.source import Allowed, Source
 from schemas.vocabulary import ESM2
 
 
-def fasta_entries(source: Source, *, searched: bool) -> tuple[SequenceEntries, int]:
+def fasta_entries(
+    source: Source, allowed: Allowed, *, searched: bool
+) -> tuple[SequenceEntries, int]:
     """Return the distinct sequences of a FASTA file, and the number of its records with residues.
 
     Letters become tokens as in the inputs of a build. Records without residues are left out.
 
     Args:
+        allowed: kinds of sequences that are not refused, in addition to unaligned proteins.
         searched: True to sort the suffixes (`order`), with which thdpack searches the sequences
             itself; False if only MMseqs2 searches them.
     Raises:
-        InputError: the file cannot be read, or breaks a rule of FASTA.
+        InputError: the file cannot be read, breaks a rule of FASTA, or holds nucleotides or an
+            alignment.
     """
     smallest_id: dict[bytes, bytes] = {}
     count = 0
     with closing(read_fasta(source, ESM2, 0, source.bytes, lambda _: None)) as blocks:
         for block, _ in blocks:
+            if len(block):
+                refuse_other_tokens(source, block, allowed, first=not count, judged=False)
             tokens, ids = block.tokens.tobytes(), block.ids.tobytes()
             begin = id_begin = 0
             for end, id_end in zip(block.ends.tolist(), block.id_ends.tolist(), strict=True):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import numpy as np
 
 from pipeline.build.exclusion.entries import ENOUGH, ListedNames
@@ -10,6 +13,11 @@ from pipeline.inputs.error_location import plain_text
 from pipeline.inputs.source import Source
 from schemas.errors import InputError
 
+_SHOWN: Final = 20
+"""Number of characters of a line that an error quotes."""
+_RESIDUES: Final = re.compile(rb"[A-Za-z]{40,}\*?")
+"""Pattern of a line of residues. An id of so many characters has a digit or a separator."""
+
 
 def listed_names(source: Source) -> tuple[ListedNames, int]:
     """Return the distinct ids of a list, and their number.
@@ -17,7 +25,7 @@ def listed_names(source: Source) -> tuple[ListedNames, int]:
     Blank lines and lines that begin with # or ; are ignored.
 
     Raises:
-        InputError: the file cannot be read, or a line has several words.
+        InputError: the file cannot be read, or a line has several words or residues.
     """
     found = set()
     with plain_text(source) as stream:
@@ -31,6 +39,7 @@ def listed_names(source: Source) -> tuple[ListedNames, int]:
                     source=source.url,
                     line=number,
                 )
+            _refuse_residues(words[0], source, number)
             found.add(words[0])
     names = sorted(found)
     hashes = name_hashes(names)
@@ -44,3 +53,19 @@ def listed_names(source: Source) -> tuple[ListedNames, int]:
         aligned=np.full(len(names), ENOUGH),
     )
     return entries, len(names)
+
+
+def _refuse_residues(word: bytes, source: Source, line: int) -> None:
+    """Refuse a sequence where an id is expected.
+
+    Raises:
+        InputError: the line looks like residues.
+    """
+    if _RESIDUES.fullmatch(word):
+        begin = word[:_SHOWN].decode()
+        raise InputError(
+            f"{begin + '…'!r} looks like residues, but a file without headers is a list of ids; "
+            "to leave out sequences, give FASTA: write a line such as >name before each sequence",
+            source=source.url,
+            line=line,
+        )

@@ -70,6 +70,7 @@ def similar_entries(url: str, name: str, progress: Reporter) -> SimilarEntries:
             mmseqs=mmseqs,
             queries=queries,
             targets=targets,
+            option=f"--against {name}",
             scratch=scratch,
             identity=_IDENTITY,
             coverage=_COVERAGE,

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -297,7 +298,15 @@ def test_the_summary_says_how_many_records_are_in_the_table(
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--clusters", clusters, *OPTIONS)
     slow = SlowClusters(table, [], PIECE)
     found = sum(slow.name_of(header) is not None for header, _ in records)
-    assert f"--clusters: found {found:,} of {len(records):,} records" in done.stderr
+    said = re.search(
+        f"--clusters: found {found:,} of {len(records):,} records in .*, but not (.*)", done.stderr
+    )
+    assert said is not None
+    *missing, last = said[1].partition(";")[0].split(", ")
+    assert last == "…"
+    assert len(missing) == 5
+    headers = {header.split()[0]: header for header, _ in records}
+    assert all(slow.name_of(headers[name]) is None for name in missing)
     row = next(row for row in read_records(tmp_path / "out") if row["cluster"] is not None)
     shown = run("inspect", tmp_path / "out", "--record", row["id"]).stdout
     assert f"cluster {row['cluster']:016x}\n" in shown
