@@ -25,6 +25,7 @@ from trainer.checkpoints.new_folder import exists_or_creatable
 from trainer.checkpoints.run_lock import LOCK, RunLock, run_lock
 from trainer.checkpoints.run_state import RunState, read_state
 from trainer.config import PRESETS, TrainOptions, flag
+from trainer.config.checks import option_errors
 from trainer.distributed.agreement import check_same, options_of, run_on_main, versions
 from trainer.distributed.topology import Topology
 from trainer.fit import fitted, memory_of
@@ -89,6 +90,7 @@ class StartingPoint:
         return self.manifest.splits["train"].buckets
 
 
+@option_errors()
 def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> StartingPoint:
     """Check the options and the files of a run, and choose the options that the user left open.
 
@@ -97,7 +99,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
     Args:
         stack: ExitStack that will close the run's lock and readers.
     Raises:
-        ValueError, ThdpackError: see `train.train`.
+        OptionError, ThdpackError: see `train.train`.
     """
     # checked before the first collective that depends on the options
     check_same(topology, {**versions(), **options_of(options)})

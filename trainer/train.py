@@ -25,7 +25,9 @@ from trainer.checkpoints.checkpoint import CHECKPOINTS
 from trainer.checkpoints.latest import last_checkpoint
 from trainer.checkpoints.new_folder import removed_if_empty
 from trainer.config import TrainOptions, parse
-from trainer.distributed.rank_message import first_rank_speaks, leave_error_file, say
+from trainer.config.checks import OptionError
+from trainer.distributed.lost_ranks import LostRankError
+from trainer.distributed.rank_message import first_rank_speaks, leave_error_file, say, say_error
 from trainer.distributed.stop_signals import StopRequest
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
@@ -46,7 +48,8 @@ def train(options: TrainOptions, topology: Topology) -> None:
     model.
 
     Raises:
-        ValueError: options contradict each other, or do not suit this machine or number of ranks.
+        OptionError (a ValueError): options contradict each other, or do not suit this machine, the
+            number of ranks, the dataset or the run that is resumed.
         ThdpackError: the dataset, the checkpoint or the initial model cannot be used.
         CaptureError (a ThdpackError): the step cannot be captured in a CUDA graph.
         TrainingError (a ThdpackError): too many steps in a row had a loss or gradient that was not
@@ -89,7 +92,8 @@ def train(options: TrainOptions, topology: Topology) -> None:
             run.statistics.step()
             if run.step in mixtures and run.step < options.optimizer.steps:
                 log.say(mixtures[run.step])
-            if estimate := run_time.step(run.step):
+            estimate = run_time.step(run.step)
+            if estimate and not stop.requested:
                 log.say(estimate)
             stopping = stop.agreed()
             last = stopping or run.step == options.optimizer.steps
@@ -129,7 +133,7 @@ def dry_run(options: TrainOptions, topology: Topology) -> None:
     """Check a run, and print the lines that begin its output. Nothing is trained or written.
 
     Raises:
-        ValueError, ThdpackError: see `train`.
+        OptionError, ThdpackError: see `train`.
     """
     with ExitStack() as stack:
         start = prepare(options, topology, stack)
@@ -192,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     |---|---|
     | 0 | the run is complete, or a signal stopped it |
     | 1 | an error, explained by the message |
-    | 2 | an error in the command line |
+    | 2 | a wrong option, or options that do not suit this machine, number of ranks or dataset |
     | 130 | the user pressed Ctrl-C twice |
     """
     try:
@@ -210,13 +214,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             text = str(error)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 text = f"{options.output.out}: {error.strerror}; {_last_checkpoint(options)}"
-            say(topology.rank, without_credentials(text))
-            topology.exit_process(1)
+            text = without_credentials(text)
+            if isinstance(error, LostRankError):  # each rank reports what it has found
+                say(topology.rank, text)
+            else:
+                say_error(topology.rank, text, topology.errors)
+            topology.exit_process(2 if isinstance(error, OptionError) else 1)
         except KeyboardInterrupt:
-            say(
-                topology.rank,
-                f"interrupted without finishing the step; {_last_checkpoint(options)}",
-            )
+            text = f"interrupted without finishing the step; {_last_checkpoint(options)}"
+            say_error(topology.rank, text, topology.errors)
             topology.exit_process(130)
 
 

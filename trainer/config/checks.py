@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
 from schemas.text.option_checks import flag
+
+
+class OptionError(ValueError):
+    """Options of a run contradict each other, or do not suit its machine, its ranks, its dataset or
+    the run that it resumes. The exit code is 2.
+    """
+
+
+@contextmanager
+def option_errors() -> Iterator[None]:
+    """Turn each ValueError into an OptionError."""
+    try:
+        yield
+    except ValueError as error:
+        raise OptionError(str(error)) from error
 
 
 def check_whole(section: Any) -> None:

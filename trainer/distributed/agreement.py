@@ -30,7 +30,8 @@ def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
     """Run a function on rank 0 and return its result on all ranks. All ranks must call this.
 
     Raises:
-        CheckpointError, ValueError: the function failed on rank 0. All ranks raise this error.
+        CheckpointError, ThdpackError, ValueError: the function failed on rank 0. All ranks raise
+            this error. An OSError becomes a ThdpackError.
     """
     box: list[Any] = [None]
     if topology.is_main:
@@ -38,7 +39,9 @@ def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
             box = [ask()]
         except CheckpointError as error:
             box = [CheckpointError(str(error))]
-        except (ValueError, OSError, ThdpackError) as error:
+        except (OSError, ThdpackError) as error:
+            box = [ThdpackError(str(error))]
+        except ValueError as error:
             box = [ValueError(str(error))]
     dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
     if isinstance(box[0], Exception):

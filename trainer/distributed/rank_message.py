@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import torch.distributed as dist
 
 PREFIX: Final = "thdpack train"
 """Beginning of each message of the command."""
@@ -18,6 +21,10 @@ _ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
 """Environment variable of torchrun: path of the file in which a rank explains why it ends."""
 _TERMINATED_WITHIN: Final = 10.0
 """Maximum seconds until torchrun terminates a rank after another rank has failed."""
+_FIRST_RANK_WITHIN: Final = 3.0
+"""Maximum seconds that a rank with an error waits for the same error of rank 0."""
+_EVERY_SECONDS: Final = 0.02
+_KEY: Final = "error"
 _last = ""
 
 
@@ -32,6 +39,38 @@ def say(rank: int, text: str) -> None:
     _last = text
     sys.stderr.write(f"{PREFIX}, rank {rank}: {text}\n" if rank else f"{PREFIX}: {text}\n")
     sys.stderr.flush()
+
+
+def say_error(rank: int, text: str, errors: Any) -> None:
+    """Print the error that ends this rank. If rank 0 ends with the same error, only rank 0 prints
+    it. A rank prints an error of its own after at most a few seconds.
+
+    Args:
+        errors: key-value store of all ranks; None if there is only one rank. A restarted job must
+            not see keys of its earlier start.
+    """
+    global _last
+    _last = text
+    if rank == 0 or errors is None:
+        say(rank, text)
+        if errors is not None:
+            with suppress(dist.DistError):  # torchrun may have ended already
+                errors.set(_KEY, text)
+    elif _of_first_rank(errors) != text:
+        say(rank, text)
+
+
+def _of_first_rank(errors: Any) -> str:
+    """Wait until rank 0 has printed its error, and return it; "" if rank 0 prints none in time."""
+    # When rank 0 has ended, torchrun sends SIGTERM to the other ranks. They end by themselves.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    deadline = time.monotonic() + _FIRST_RANK_WITHIN
+    with suppress(dist.DistError):
+        while time.monotonic() < deadline:
+            if errors.check([_KEY]):
+                return str(errors.get(_KEY).decode())
+            time.sleep(_EVERY_SECONDS)
+    return ""
 
 
 @contextmanager

@@ -34,9 +34,9 @@ terminal sends a SIGINT, and torchrun sends another."""
 
 def explained(number: int, *, ranks: int) -> str:
     """Return a message about the effect and the likely sender of a first signal."""
-    step = "this step" if ranks == 1 else "the next step"
+    step = f"{'this step' if ranks == 1 else 'the next step'}, with a checkpoint"
     if number == signal.SIGINT:
-        return f"stopping after {step}; Ctrl-C again stops now"
+        return f"stopping after {step}; Ctrl-C again stops now, without one"
     sender = ""
     if number == signal.SIGTERM and ranks > 1:
         sender = " (sent by a scheduler, or by torchrun because another rank has ended)"
@@ -123,6 +123,11 @@ class StopRequest:
         """
         if self._again:
             raise KeyboardInterrupt
+
+    @property
+    def requested(self) -> bool:
+        """True if this rank has received a signal. The other ranks may not know this yet."""
+        return self._wanted
 
     def agreed(self) -> bool:
         """Start this step's vote, and return the result of the previous step's vote. All ranks must

@@ -51,6 +51,8 @@ class Topology:
     checkpoint_group, vote_group: gloo process groups of all ranks.
     timeout: maximum time that a rank waits in a collective.
     watch: detector of lost ranks; None if there is only one rank.
+    errors: key-value store in which rank 0 leaves its error for the other ranks (`say_error`); None
+        if there is only one rank.
     replicate: number of replicas of the parameters, if FSDP2 shards them.
     slices: division of each bucket over ranks.
     shard: division of parameters and optimizer state among ranks (--shard), with `auto` resolved.
@@ -63,6 +65,7 @@ class Topology:
     vote_group: Any
     timeout: timedelta = timedelta(minutes=10)
     watch: Watch | None = None
+    errors: Any = None
     replicate: int = 1
     slices: Slices = field(default_factory=Slices)
     shard: Literal["none", "optimizer", "full"] = "full"
@@ -238,6 +241,7 @@ def _joined(timeout: timedelta) -> Topology:
         checkpoint_group=dist.new_group(backend="gloo"),
         vote_group=dist.new_group(backend="gloo", timeout=timeout),
         watch=watch,
+        errors=dist.PrefixStore("errors", store) if world_size > 1 else None,
     )
 
 

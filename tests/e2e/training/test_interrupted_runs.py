@@ -24,6 +24,7 @@ from tests.helpers.processes.runs import (
     torchrun,
     train,
 )
+from trainer.feed import Feed, Row
 
 LONG = "THDPACK_LONG" in os.environ
 
@@ -85,6 +86,27 @@ def test_a_run_that_gets_a_signal_saves_a_checkpoint_and_exits_with_0(
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
     assert not (out / "export").exists()
+
+
+def test_after_a_signal_the_time_of_the_remaining_steps_is_not_printed(
+    many_shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("trainer.monitoring.run_time._ENOUGH_SECONDS", 0.0)
+    advance = Feed.__next__
+
+    def signalled(rows: Feed) -> Row:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return advance(rows)
+
+    monkeypatch.setattr(Feed, "__next__", signalled)
+    train(many_shards, tmp_path / "run", steps=100)
+    said = capfd.readouterr().err
+    assert "SIGTERM received: stopping after this step, with a checkpoint" in said
+    assert "stopped by a signal after step 1; run the same command to resume" in said
+    assert "more step" not in said
 
 
 SLOW = """
@@ -201,7 +223,7 @@ def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(
         job.ranks[0].send(signal.SIGUSR1)
         job.wait()  # torchrun itself exits with 1 after a signal
     assert "run the same command to resume" in job.said
-    assert "thdpack train: SIGUSR1 received: stopping after the next step\n" in job.said
+    assert "SIGUSR1 received: stopping after the next step, with a checkpoint\n" in job.said
     assert "Ctrl-C" not in job.said
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"

@@ -197,7 +197,7 @@ def test_reshard_together_with_shard_none_is_refused_only_on_several_ranks(
 ) -> None:
     flags = ("--reshard", "step", "--shard", "none")
     with start(many_shards, tmp_path / "two", *flags, ranks=2, steps=1) as job:
-        assert job.wait() == 1
+        assert job.wait() == 2
     assert "--reshard is for sharded parameters, but --shard is none" in job.said
     one = train(many_shards, tmp_path / "one", *flags, steps=1)
     assert set(losses(one)) == {1}

@@ -36,12 +36,15 @@ main(sys.argv[1:])
 
 
 def refused(program: str, words: list[str]) -> str:
-    """Run two ranks, which must fail with the same error; return their output."""
+    """Run two ranks, which must fail with the same error. Only rank 0 prints it. Return their
+    output.
+    """
     with Job(program, words, ranks=2) as job:
         job.wait()
-    assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
+    assert [rank.returncode for rank in job.ranks] == [2, 2], job.said
     host = socket.gethostname()
-    assert job.said.count(f"rank 1 on {host} differs from rank 0 on {host}. Rank 1 ") == 2, job.said
+    assert job.said.startswith(f"thdpack train: rank 1 on {host} differs from rank 0 on {host}. ")
+    assert job.said.count("\n") == 1, job.said
     return job.said
 
 

@@ -65,7 +65,7 @@ def test_a_run_does_not_resume_with_options_that_change_it(
     out = shutil.copytree(whole, tmp_path / "run")
     with pytest.raises(SystemExit) as stopped:
         train(many_shards, out, *options)
-    assert stopped.value.code == 1
+    assert stopped.value.code == 2
     assert message in capsys.readouterr().err
 
 
@@ -109,7 +109,8 @@ def test_invalid_options_print_one_error_line(
         pytest.skip("this machine has a GPU, so these options may be valid")
     with pytest.raises(SystemExit) as stopped:
         train(many_shards, tmp_path / "runs" / "first", *options)
-    assert stopped.value.code in (1, 2)
+    missing = "/nowhere" in options or "facebook/esm2_t6_8M_UR50D" in options
+    assert stopped.value.code == (1 if missing else 2)
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert not list(tmp_path.rglob("*")), "a refused run left files or folders"
 
@@ -141,6 +142,14 @@ def test_a_resume_refuses_another_dataset_and_accepts_a_moved_copy_of_its_own(
     assert f"a run on another dataset, {many_shards}: use the --data of that run" in said
     moved = shutil.copytree(many_shards, tmp_path / "moved")
     assert losses(train(moved, cut(whole, tmp_path / "again", 8))) == losses(whole)
+
+
+def test_only_the_first_rank_prints_an_error_that_all_ranks_find(tmp_path: Path) -> None:
+    with start(tmp_path / "none", tmp_path / "run", ranks=2) as job:
+        job.wait()
+    assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
+    [line] = job.said.splitlines()
+    assert line.startswith(f"thdpack train: {tmp_path / 'none'}: there is no such folder")
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -153,8 +153,8 @@ def test_all_ranks_refuse_a_checkpoint_that_one_rank_finds_damaged(
     with start(many_shards, out, ranks=2) as job:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
-    assert job.said.count("the content of __0_0.distcp has changed since it was written") == 2
-    assert job.said.count("echo step-00000004 > ") == 2
+    assert job.said.count("the content of __0_0.distcp has changed since it was written") == 1
+    assert job.said.count("echo step-00000004 > ") == 1
 
 
 def test_files_of_all_ranks_are_hashed(
