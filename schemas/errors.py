@@ -16,6 +16,11 @@ class ThdpackError(Exception):
         return without_credentials(super().__str__())
 
 
+class OptionError(ThdpackError):
+    """The value of an option is wrong, or the option cannot be used here. The command line exits
+    with 2."""
+
+
 class InputError(ThdpackError):
     """An input cannot be read or breaks a rule. The printed form is `source:line: message`, as for
     compiler errors.

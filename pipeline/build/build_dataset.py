@@ -244,7 +244,7 @@ class Build:
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
         map_outcome = add_up_map_results(self._options, self._plan, maps, hashes, results, prepared)
-        for line in input_warnings(self._options, self._plan, results):
+        for line in input_warnings(self._options, self._plan, results, prepared):
             self._report.note(line)
         return map_outcome
 

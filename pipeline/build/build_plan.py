@@ -152,7 +152,7 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     Raises:
         InputError: an input is missing, unreadable or named twice, a table on a disk lacks a
             column, or a file that an option names is missing.
-        BuildError: the expression of --where is wrong.
+        OptionError: the expression of --where is wrong.
     """
     named = named_files(options)
     _check_metadata(options, named)
@@ -188,7 +188,7 @@ def _check_metadata(options: PreprocessOptions, named: Sequence[NamedFile]) -> N
     Raises:
         InputError: the table of --metadata cannot be read, or the name or type of a column is not
             allowed.
-        BuildError: the expression of --where is wrong.
+        OptionError: the expression of --where is wrong.
     """
     columns: Columns = ()
     final = True

@@ -18,7 +18,7 @@ from schemas.shard import Long, SequenceLimits
 from schemas.split_fractions import SplitFractions
 from schemas.text.byte_size import parse_bytes
 from schemas.text.one_line import check_one_line
-from schemas.text.option_checks import check_range
+from schemas.text.option_checks import check_range, flag
 
 _LEAST_MEMORY: Final = 256 << 20
 
@@ -247,6 +247,9 @@ class PreprocessOptions(DatasetOptions, _Places):
                 raise ValueError(
                     f"--ignore {pattern!r} is not a pattern: give a name or '*.dna.fa'"
                 )
+        for name in ("exclude_identity", "exclude_coverage"):
+            if not self.exclude and getattr(self, name) != getattr(DatasetOptions, name):
+                raise ValueError(f"{flag(name)} is given without --exclude")
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
         if self.ray_address is not None and self.memory is not None:

@@ -71,6 +71,7 @@ class MapResult:
         all other inputs
     listed: for each list of ids that --exclude names, the indices of the ids (see
         `ListedNames.match`) that a record of the task has
+    stated: columns of --where of which a record of the task has a value
     """
 
     spill: WorkFile
@@ -80,6 +81,7 @@ class MapResult:
     pieces: tuple[Hash, ...]
     columns_without_ids: tuple[str, ...] = ()
     listed: tuple[tuple[Count, ...], ...] = ()
+    stated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pipeline.cli.open_files import lacks_files, raise_limit, too_few_files
 from pipeline.storage.interrupt import interrupt
-from schemas.errors import ThdpackError
+from schemas.errors import OptionError, ThdpackError
 from schemas.text.redact import without_credentials
 
 _BROKEN_PIPE: Final = 141
@@ -52,7 +52,7 @@ def run_command(arguments: Sequence[str]) -> int:
         return code
     except ThdpackError as error:
         print(f"thdpack: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, OptionError) else 1
     except KeyboardInterrupt:
         print("thdpack: interrupted; run the same command to resume", file=sys.stderr)
         return 130

@@ -38,6 +38,8 @@ def run_stats(options: StatsOptions) -> int:
         raise UsageError(
             f"{words} {are} for raw sequences only: a dataset keeps its build's values"
         )
+    if options.read_tokens and not any(is_dataset(name) for name in options.inputs):
+        raise UsageError("--read-tokens reads the shards of a dataset, but no input is a dataset")
     try:
         preprocess = PreprocessOptions(
             inputs=options.inputs,

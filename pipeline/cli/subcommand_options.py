@@ -157,8 +157,8 @@ class CommitOptions:
     """Print one JSON object per line instead of text."""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"--workers is {self.workers}, expected at least 1")
+        if self.workers is not None:
+            check_range(self, "workers", least=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,6 +176,10 @@ class VerifyOptions:
     """Also compare every row of records/ with the buckets that hold its sequences."""
     workers: Optional[int] = None  # noqa: UP045
     """Number of processes. Default: one for each core."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            check_range(self, "workers", least=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,6 +202,8 @@ class InspectOptions:
     def __post_init__(self) -> None:
         if self.bucket is not None and self.record is not None:
             raise ValueError("--bucket and --record show different things: give only one of these")
+        if self.bucket is not None:
+            check_range(self, "bucket", least=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

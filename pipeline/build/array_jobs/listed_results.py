@@ -64,7 +64,7 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
     map_outcome = add_up_map_results(
         listed.options, listed.plan, maps, hashes, results, listed.prepared
     )
-    for line in input_warnings(listed.options, listed.plan, results):
+    for line in input_warnings(listed.options, listed.plan, results, listed.prepared):
         _LOG.warning("%s", line)
     map_outcome.save(listed.job(map_outcome.build), durable=True)
     with work.written(name) as file:

@@ -30,7 +30,7 @@ from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.signed_json import signed
 from schemas import __version__
 from schemas.code_digest import code_digest
-from schemas.errors import BuildError, DatasetError
+from schemas.errors import BuildError, DatasetError, OptionError
 from schemas.manifest import Manifest
 from schemas.text.redact import holds_secret, without_credentials
 
@@ -124,19 +124,19 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     Raises:
         InputError: an input is missing or unreadable.
         DatasetError: another dataset or plan exists, and --overwrite was not given.
-        BuildError: another build is running, a URL holds credentials, standard input is named, or
-            an option asks for a run of MMseqs2.
+        OptionError: standard input is named, or an option asks for a run of MMseqs2.
+        BuildError: another build is running, or a URL holds credentials.
     """
     named = (*options.exclude, *filter(None, (options.clusters, options.metadata)))
     _refuse_secrets(options.out, *options.inputs, *(without_mmseqs(v)[0] for v in named))
     if mmseqs := [value for value in named if without_mmseqs(value)[1]]:
-        raise BuildError(
+        raise OptionError(
             f"a task list cannot contain {mmseqs[0]}, because MMseqs2 needs the records of all map "
             "tasks at once: build with `thdpack preprocess`, or run MMseqs2 yourself and name the "
             "table that it writes"
         )
     if "-" in options.inputs:
-        raise BuildError("only one process can read standard input: write it to a file first")
+        raise OptionError("only one process can read standard input: write it to a file first")
     destination = open_destination(options.out)
     with prepared(options, destination, report) as (planned, _):
         _refuse_secrets(*(source.url for source in planned.sources))  # also URLs in an @LIST
@@ -170,10 +170,10 @@ def _refuse_other_name(digest: str, hint: str = "") -> None:
     """Refuse text that cannot be the name of a plan.
 
     Raises:
-        BuildError: the text is not 16 hexadecimal digits, a hyphen, and 16 hexadecimal digits.
+        OptionError: the text is not 16 hexadecimal digits, a hyphen, and 16 hexadecimal digits.
     """
     if not re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]{16}", digest):
-        raise BuildError(
+        raise OptionError(
             f"--plan {digest}: not the name of a plan; copy the name that plan-tasks printed{hint}"
         )
 
@@ -186,6 +186,7 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
     Raises:
         DatasetError: neither a list nor a dataset of this plan exists, or the store does not
             answer.
+        OptionError: `digest` cannot be the name of a plan.
         BuildError: the list has another digest, or was written by other source code of thdpack.
     """
     refuse_unreachable(dataset)

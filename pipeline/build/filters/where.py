@@ -20,10 +20,16 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.header_arrays import HEADER_ARRAYS, text_array
 from pipeline.build.filters.complexity_kernel import low_complexity
+from pipeline.build.filters.where_hints import (
+    blanks_hint,
+    refuse_other_operators,
+    types_hint,
+    without_literals,
+)
 from pipeline.build.named_files.metadata.lookup import MetadataTable
 from pipeline.inputs.headers import HeaderColumns, parse_headers
 from pipeline.inputs.record_block import RecordBlock, block_of_texts
-from schemas.errors import BuildError
+from schemas.errors import BuildError, OptionError
 from schemas.records import ColumnType
 from schemas.text.phrases import install_command
 from schemas.vocabulary import ESM2
@@ -59,8 +65,6 @@ tasks."""
 _KEYWORDS: Final = ("and", "between", "case", "else", "in", "like", "not", "or", "then", "when")
 """Keywords that may precede a parenthesis and are not functions."""
 _CALL: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
-_LITERAL: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`""")
-"""A text in single quotes, or the name of a column in double quotes or backticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,22 @@ class Where:
     names: tuple[str, ...]
     metadata: tuple[str, ...]
 
-    def keep(self, block: RecordBlock, table: MetadataTable | None = None) -> NDArray[np.bool_]:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that the expression uses."""
+        return (*self.names, *self.metadata)
+
+    def keep(
+        self,
+        block: RecordBlock,
+        table: MetadataTable | None = None,
+        stated: set[str] | None = None,
+    ) -> NDArray[np.bool_]:
         """Return a mask of the records for which the expression is true, bool[R].
 
         Args:
             table: table of --metadata.
+            stated: set to which to add the columns of which a record has a value.
         """
         import polars as pl
 
@@ -88,6 +103,8 @@ class Where:
             rows = _metadata_rows(block, table)
             columns |= {name: pl.Series(table.take(name, rows)) for name in self.metadata}
         frame = pl.DataFrame(columns, height=len(block))
+        if stated is not None:
+            stated.update(name for name in {*columns} - stated if frame[name].count())
         kept: NDArray[np.bool_] = frame.select(
             self.expression.fill_null(value=False).alias("kept")
         )["kept"].to_numpy()
@@ -101,7 +118,7 @@ def check_where(text: str, columns: Columns, *, final: bool = True) -> None:
         columns: columns of --metadata, with the types that are known so far.
         final: False if later rows of the table may still change the type of a column to string.
     Raises:
-        BuildError: see `where`.
+        OptionError, BuildError: see `where`.
     """
     texts: list[Columns] = [
         tuple((other, "string" if other == name else kind) for other, kind in columns)
@@ -109,7 +126,7 @@ def check_where(text: str, columns: Columns, *, final: bool = True) -> None:
     ]
     try:
         where(text, columns)
-    except BuildError:
+    except OptionError:
         if final or not any(_is_accepted(text, other) for other in texts):
             raise
 
@@ -117,7 +134,7 @@ def check_where(text: str, columns: Columns, *, final: bool = True) -> None:
 def _is_accepted(text: str, columns: Columns) -> bool:
     try:
         where(text, columns)
-    except BuildError:
+    except OptionError:
         return False
     return True
 
@@ -129,50 +146,56 @@ def where(text: str, metadata: Columns = ()) -> Where:
     Args:
         metadata: columns of --metadata.
     Raises:
-        BuildError: polars is not installed, or the expression is wrong. The message names the
-            remedy.
+        OptionError: the expression is wrong. The message names the remedy.
+        BuildError: polars is not installed.
     """
     try:
         import polars as pl
         from polars.exceptions import PolarsError
     except ImportError as error:
         raise BuildError(f"--where needs polars: {install_command('report')}") from error
-    for name in _CALL.findall(_LITERAL.sub("''", text)):
+    refuse_other_operators(text)
+    for name in _CALL.findall(without_literals(text)):
         if name.lower() not in (*_FUNCTIONS, *_KEYWORDS):
-            raise BuildError(
+            raise OptionError(
                 f"--where uses the function {name}, but may only use functions of a single record: "
                 f"{', '.join(_FUNCTIONS)}"
             )
+    columns = (*COLUMNS, *(name for name, _ in metadata))
     try:
         expression, again = pl.sql_expr(text), pl.sql_expr(text)
     except PolarsError as error:
-        raise BuildError(f"--where {text!r} is not an SQL expression: {_line(error)}") from error
+        raise OptionError(
+            f"--where {text!r} is not an SQL expression: {_line(error)}; "
+            f"{blanks_hint(text, columns)}"
+        ) from error
     if not expression.meta.eq(again):
-        raise BuildError(
+        raise OptionError(
             f"--where {text!r} depends on the time, so a build would not be repeatable"
         )
     names = tuple(sorted(set(expression.meta.root_names())))
-    columns = (*COLUMNS, *(name for name, _ in metadata))
     if not names:
-        raise BuildError(f"--where {text!r} names no column. Columns: {', '.join(columns)}")
+        raise OptionError(f"--where {text!r} names no column. Columns: {', '.join(columns)}")
     for name in names:
         if name not in columns:
             close = difflib.get_close_matches(name, columns, n=1)
             meant = f" (do you mean {close[0]}?)" if close else ""
-            raise BuildError(
-                f"--where names {name!r}{meant}, which is not a column; texts need single quotes. "
-                f"Columns: {', '.join(columns)}"
+            raise OptionError(
+                f"--where names {name!r}{meant}, which is not a column; "
+                f"{blanks_hint(text, columns)}. Columns: {', '.join(columns)}"
             )
     own = tuple(name for name in names if name in COLUMNS)
     added = [(name, kind) for name, kind in metadata if name in names]
+    one = block_of_texts(["A"], ["A"], 0, ESM2, descriptions=["A"])
+    frame = pl.DataFrame(_columns(one, own) | _one_null(added), height=1)
     try:
-        one = block_of_texts(["A"], ["A"], 0, ESM2, descriptions=["A"])
-        frame = pl.DataFrame(_columns(one, own) | _one_null(added), height=1)
         tried = frame.select(expression.alias("kept"))
     except PolarsError as error:
-        raise BuildError(f"--where {text!r} cannot be evaluated: {_line(error)}") from error
+        raise OptionError(
+            f"--where {text!r} cannot be evaluated: {_line(error)}; {types_hint(frame)}"
+        ) from error
     if tried["kept"].dtype not in (pl.Boolean, pl.Null):
-        raise BuildError(
+        raise OptionError(
             f"--where {text!r} is neither true nor false: compare it with a value, as in "
             "'length >= 50'"
         )

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import xxhash
 
 from pipeline.build.build_plan import Plan
+from pipeline.build.map_stage.empty_columns import empty_column_warnings
 from pipeline.build.map_stage.listed_ids import unmatched_ids
 from pipeline.build.map_stage.missing_ids import missing_id_warnings
 from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
@@ -124,18 +125,24 @@ def map_results_among(results: Sequence[MapResult | HashResult]) -> list[MapResu
 
 
 def input_warnings(
-    options: DatasetOptions, planned: Plan, results: Sequence[MapResult | HashResult]
+    options: DatasetOptions,
+    planned: Plan,
+    results: Sequence[MapResult | HashResult],
+    prepared: Sequence[PreparedFile] = (),
 ) -> list[str]:
-    """Return lines that warn of unknown letters and of tables without a column of ids.
+    """Return lines that warn of unknown letters, of tables without a column of ids, and of columns
+    of --where that have no value.
 
+    Args:
+        prepared: files that options name.
     Raises:
         InputError: most of an input's letters are unknown, and --on-invalid was not given.
     """
     maps = map_results_among(results)
     lines = unknown_letter_warnings(options, planned, maps)
-    return [
-        without_credentials(line) for line in (*lines, *missing_id_warnings(options, planned, maps))
-    ]
+    lines += missing_id_warnings(options, planned, maps)
+    lines += empty_column_warnings(options, prepared, maps)
+    return [without_credentials(line) for line in lines]
 
 
 def input_entries(

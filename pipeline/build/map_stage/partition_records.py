@@ -63,6 +63,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
     """
     records = residues = unknown = id_bytes = 0
     filtered = task.options.where is not None
+    stated: set[str] = set()
     metadata = metadata_table(task.prepared, task.work) if filtered else None
     listed = NotedIds(task.prepared, task.work)
     pieces: list[str] = []
@@ -78,7 +79,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
                 judged = task.source.format == "fasta"
                 refuse_other_tokens(task.source, block, task.allowed, first=first, judged=judged)
                 _refuse_unknown(task, block)
-                batch = _write(spill, block, records, task, metadata)
+                batch = _write(spill, block, records, task, metadata, stated)
                 listed.add(batch.column("id"), batch.column("stated"))
                 records += len(block)
                 residues += int(block.ends[-1])
@@ -93,6 +94,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
         pieces=tuple(pieces),
         columns_without_ids=() if id_bytes else columns_without_ids(task),
         listed=listed.indices,
+        stated=tuple(sorted(stated)),
     )
 
 
@@ -146,6 +148,7 @@ def _write(
     first: int,
     task: MapTask,
     metadata: MetadataTable | None,
+    stated: set[str],
 ) -> pa.RecordBatch:
     """Write a block's records to the spill: one record batch for each partition. Return the records
     in the order of partitions.
@@ -153,9 +156,10 @@ def _write(
     Args:
         first: index of the block's first record within the task.
         metadata: table of --metadata.
+        stated: set to which to add the columns of --where of which a record has a value.
     """
     hashes = sequence_hashes(block.tokens, block.ends)
-    status = status_of(block, task.options, metadata)
+    status = status_of(block, task.options, metadata, stated)
     # use the first piece, so that records that are equal after cropping share a partition
     partition = partitions_of(
         first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece),
@@ -189,7 +193,10 @@ def _write(
 
 
 def status_of(
-    block: RecordBlock, options: DatasetOptions, metadata: MetadataTable | None = None
+    block: RecordBlock,
+    options: DatasetOptions,
+    metadata: MetadataTable | None = None,
+    stated: set[str] | None = None,
 ) -> NDArray[np.int8]:
     """Return each record's status, int8[N], an index into STATUS_CODES.
 
@@ -197,12 +204,13 @@ def status_of(
 
     Args:
         metadata: table of --metadata.
+        stated: set to which to add the columns of --where of which a record has a value.
     """
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
     if options.where is not None:
         columns = () if metadata is None else tuple(metadata.columns.items())
-        status[~where(options.where, columns).keep(block, metadata)] = _FILTERED
+        status[~where(options.where, columns).keep(block, metadata, stated)] = _FILTERED
     if options.long == "drop":
         status[residues > options.longest_piece] = _TOO_LONG
     status[residues < options.min_residues] = _TOO_SHORT

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.errors import BuildError
+from schemas.errors import OptionError
 
 SETTINGS: Final = (
     *("--dbtype", "1"),  # proteins, even if all letters are A, C, G or T
@@ -27,7 +27,7 @@ def linclust_identity(value: str) -> str:
     """Return the minimum identity in `mmseqs:0.5`, as text.
 
     Raises:
-        BuildError: the identity is not a number above 0, up to 1.
+        OptionError: the identity is not a number above 0, up to 1.
     """
     text = value.partition(":")[2]
     try:
@@ -35,7 +35,7 @@ def linclust_identity(value: str) -> str:
     except ValueError:
         identity = 0
     if not 0 < identity <= 1:
-        raise BuildError(
+        raise OptionError(
             f"--clusters {value}: expected an identity above 0, up to 1, such as mmseqs:0.5, "
             "or a table of clusters"
         )

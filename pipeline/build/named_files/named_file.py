@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pipeline.build.mmseqs.binary import find_mmseqs, mmseqs_version
+from pipeline.build.mmseqs.linclust import linclust_identity
 from pipeline.inputs.find import size_and_fingerprint
 from pipeline.inputs.source import ANYTHING, Allowed
 from pipeline.storage.open_input import input_errors
@@ -85,6 +86,7 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
 
     Raises:
         InputError: a file is missing, or is a folder.
+        OptionError: the identity in the value of --clusters is wrong.
         BuildError: a value begins with `mmseqs:`, and MMseqs2 is not installed.
     """
     excluded = [
@@ -136,6 +138,7 @@ def _named_file(option: FileOption, value: str) -> NamedFile:
     url, mmseqs = without_mmseqs(value)
     version = mmseqs_version(find_mmseqs(option)) if mmseqs else ""
     if option == "clusters" and mmseqs:
+        linclust_identity(value)  # refuse a wrong identity before any work
         size, fingerprint, url, name = 0, value, "", value
     else:
         _refuse_unreadable(option, value, url)

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.build.filters.complexity_kernel import BITS, WINDOW, low_complexity
 from pipeline.build.filters.where import where
-from schemas.errors import BuildError
+from schemas.errors import OptionError
 from schemas.vocabulary import ESM2
 from tests.conftest import Run
 from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest, read_records
@@ -133,6 +133,13 @@ def test_the_bytes_of_a_filtered_dataset_do_not_depend_on_the_number_of_workers(
         ),
         ("length > (select 1)", "--where"),
         ("taxid = 'x'", "cannot be evaluated: cannot compare string with numeric type"),
+        ("taxid = 'x'", "; compare taxid with a number without quotes"),
+        ("organism = 9606 and fragment = 'x'", "organism with a text in single quotes"),
+        ("length > 3 && fragment", "uses &&: write and instead"),
+        ("length > 3 & fragment", "uses &: write and instead"),
+        ("length > 3 || fragment", "uses ||: write or instead; to join texts, use concat"),
+        ("!fragment", "uses !: write not instead"),
+        ("gene name = 'x'", "names with blanks need double quotes"),
         ("length", "'length' is neither true nor false"),
         ("length >", "is not an SQL expression"),
         ("", "is not an SQL expression"),
@@ -145,15 +152,27 @@ def test_a_wrong_expression_prints_one_error_line_before_any_work(
     run: Run, corpus: Path, tmp_path: Path, expression: str, said: str
 ) -> None:
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--where", expression)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_parentheses_inside_string_literals_are_not_function_calls() -> None:
+def test_a_note_names_the_columns_of_which_no_record_has_a_value(
+    run: Run, corpus: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "x.fasta"
+    source.write_text(">sp|P1|A_B x OS=y OX=1\nMKTAYIAKQR\n>other\nMKV\n")
+    words = ("--where", "cluster_size > 1 or gene = 'x' or taxid = 1", "--out", tmp_path / "out")
+    note = "no record has a value of cluster_size or gene, which the expression uses"
+    assert note in run("preprocess", source, *words).stderr
+    assert "no record has a value" not in run("preprocess", corpus, *words, "--overwrite").stderr
+
+
+def test_operators_and_parentheses_inside_string_literals_are_part_of_a_text() -> None:
+    assert where("description = 'a & b || !c' and length != 3").names
     assert where("description = 'avg(x) it''s (y)' and (length > 3 or not (fragment))").names
-    with pytest.raises(BuildError, match="function sum"):
+    with pytest.raises(OptionError, match="function sum"):
         where("description = 'x' or sum(length) > 3")
 
 

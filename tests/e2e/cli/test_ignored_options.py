@@ -29,7 +29,9 @@ def dataset(corpus: Path) -> Path:
         (("stats", "--long", "drop", "--max-seq-len", "99"), 2, "-len and --long are for raw"),
         (("inspect", "--split", "valid"), 2, "--split valid needs --bucket"),
         (("inspect", "--record", "x", "--bucket", "0"), 2, "give only one of these"),
-        (("run-task", "--index", "0", "--plan", "deadbeef"), 1, "--plan deadbeef: not the name of"),
+        (("preprocess", "--out", "d", "--exclude-identity", "0.4"), 2, "given without --exclude"),
+        (("preprocess", "--out", "d", "--exclude-coverage", "0.4"), 2, "given without --exclude"),
+        (("run-task", "--index", "0", "--plan", "deadbeef"), 2, "--plan deadbeef: not the name of"),
     ],
 )
 def test_options_without_effect_and_unknown_names_are_refused(

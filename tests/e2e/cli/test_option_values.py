@@ -40,6 +40,9 @@ from tests.helpers.processes.command_line import Run, preprocess
         ("preprocess x --out d --on-invalid=none", "--on-invalid is 'none', expected unk, skip"),
         ("preprocess x --out d --packer magic", "--packer is 'magic', expected balanced, best-fit"),
         ("stats x --long cut", "--long is 'cut', expected truncate, crop, split or drop"),
+        ("inspect d --bucket -1", "--bucket is -1, expected at least 0"),
+        ("verify d --workers -1", "--workers is -1, expected at least 1"),
+        ("stats x --read-tokens", "--read-tokens reads the shards of a dataset, but no input"),
         ("inspect d --bucket first", "--bucket is 'first', expected a whole number"),
     ],
 )

@@ -104,5 +104,5 @@ def test_task_lists_refuse_mmseqs(run: Run, tmp_path: Path) -> None:
     source = tmp_path / "x.fasta"
     source.write_text(">a\nMKV\n")
     done = run("plan-tasks", source, "--out", tmp_path / "out", "--exclude", "mmseqs:test.fasta")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "a task list cannot contain mmseqs:test.fasta" in done.stderr

@@ -18,7 +18,8 @@ def prepare_linclust(file: NamedFile, name: str, work: Folder) -> PreparedFile:
     """Write an empty table. The hash in the result covers the version and the settings of MMseqs2.
 
     Raises:
-        BuildError: the identity is wrong, or the work file cannot be written.
+        OptionError: the identity is wrong.
+        BuildError: the work file cannot be written.
     """
     described = [file.mmseqs_version, linclust_identity(file.name), *SETTINGS]
     empty = np.empty(0, dtype=np.uint64)

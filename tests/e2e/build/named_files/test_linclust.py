@@ -96,7 +96,7 @@ def test_a_wrong_identity_is_a_clear_error(
     run: Run, corpus: Path, tmp_path: Path, value: str
 ) -> None:
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--clusters", value)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"--clusters {value}: expected an identity above 0, up to 1" in done.stderr
     assert not (tmp_path / "out" / "manifest.json").exists()
 
@@ -113,5 +113,5 @@ def test_the_command_plan_tasks_refuses_clusters_that_mmseqs_must_compute(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     done = run("plan-tasks", corpus, "--out", tmp_path / "out", "--clusters", "mmseqs:0.5")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "a task list cannot contain mmseqs:0.5, because MMseqs2 needs the records" in done.stderr

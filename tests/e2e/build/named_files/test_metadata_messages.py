@@ -99,7 +99,7 @@ def test_an_expression_of_where_is_checked_against_the_types_of_the_table_before
     ):
         words = ("--out", tmp_path / "out", "--metadata", path, "--where", expression)
         done = run("preprocess", corpus, *words)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert said in done.stderr
         assert not (tmp_path / "out").exists()
 
