@@ -8,17 +8,16 @@ tasks between these stages: `search_stage/` runs MMseqs2, and `link_stage/` look
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.build.build_dataset import Built, build
+    from pipeline.build.assemble_manifest import Built
+    from pipeline.build.build_dataset import build
     from pipeline.build.options import PreprocessOptions
 else:
     from schemas.lazy_exports import lazy_exports
 
     __getattr__ = lazy_exports(
         __name__,
-        build_dataset=(
-            "Built",
-            "build",
-        ),
+        assemble_manifest=("Built",),
+        build_dataset=("build",),
         options=("PreprocessOptions",),
     )
 

@@ -1,14 +1,17 @@
-"""Assemble the manifest of a build from the results of its tasks."""
+"""Assemble the manifest of a build from the results of its tasks, and the result of the build."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline.build.options import DatasetOptions
+from pipeline.build.reduce_stage.residue_fates import ResidueFates
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.task_results import PackResult, PreparedFile, ReduceResult
+from pipeline.inputs.file_names import Skipped
 from schemas import __version__
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
@@ -16,6 +19,25 @@ from schemas.manifest_entries import InputEntry
 from schemas.records import Status
 from schemas.shard import SPLITS, slots_for
 from schemas.vocabulary import ESM2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """Result of a build.
+
+    fresh: True if this build wrote the dataset, False if the dataset already existed.
+    fates: number of residues left out for each reason; None if `fresh` is False.
+    skipped: files of input folders and globs that were not read; empty after array jobs.
+    notes: lines about files and ids of --exclude without a match; empty if `fresh` is False.
+    mmseqs_seconds: duration of the runs of MMseqs2 in seconds; 0 after array jobs.
+    """
+
+    manifest: Manifest
+    fresh: bool
+    fates: ResidueFates | None = None
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+    mmseqs_seconds: float = 0.0
 
 
 def manifest_of(

@@ -17,12 +17,13 @@ same command to resume a build after a crash.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from pipeline.build.assemble_manifest import manifest_of, refuse_empty
+from pipeline.build.assemble_manifest import Built, manifest_of, refuse_empty
 from pipeline.build.build_plan import Plan, absolute
 from pipeline.build.clusters.joined_clusters import join_linked
 from pipeline.build.destination.destination import Destination, open_destination
@@ -38,7 +39,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import OTHER_OUT, prepared
 from pipeline.build.progress import Reporter
 from pipeline.build.reduce_stage.exclude_records import unused_exclusions
-from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_results
+from pipeline.build.reduce_stage.residue_fates import fates_in_results
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import (
@@ -57,30 +58,12 @@ from pipeline.build.verify.check_shards import check_totals, verify_tasks
 from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.registry import EXECUTORS
 from pipeline.executors.worker_count import workers_of
-from pipeline.inputs.file_names import Skipped
 from pipeline.storage.urls import is_url
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
 from schemas.text.phrases import plural
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Built:
-    """Result of a build.
-
-    fresh: True if this build wrote the dataset, False if the dataset already existed.
-    fates: number of residues left out for each reason; None if `fresh` is False.
-    skipped: files of input folders and globs that were not read; empty after array jobs.
-    notes: lines about files and ids of --exclude without a match; empty if `fresh` is False.
-    """
-
-    manifest: Manifest
-    fresh: bool
-    fates: ResidueFates | None = None
-    skipped: tuple[Skipped, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def build(options: PreprocessOptions, report: Reporter) -> Built:
@@ -127,6 +110,7 @@ class Build:
         self._work = destination.work_folder(planned, options)
         self._executor = executor
         self._report = report
+        self._mmseqs_seconds = 0.0
 
     def run(self, existing: Manifest | None) -> Built:
         """Return the existing dataset. If there is none, or with --overwrite, build the dataset.
@@ -196,7 +180,13 @@ class Build:
         self._executor.end()
         self._destination.commit(manifest)
         self._destination.clear(manifest, self._work)
-        return Built(manifest=manifest, fresh=True, fates=fates_in_results(parts), notes=notes)
+        return Built(
+            manifest=manifest,
+            fresh=True,
+            fates=fates_in_results(parts),
+            notes=notes,
+            mmseqs_seconds=self._mmseqs_seconds,
+        )
 
     def _phase(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
         """Run the tasks of a phase, and return their results in order."""
@@ -229,10 +219,11 @@ class Build:
 
     def _search(self, job: Job) -> Job:
         """Search or cluster the records that the map stage kept. Return a job with the results."""
-        prepared = list(job.prepared)
+        prepared, started = list(job.prepared), time.perf_counter()
         # one task at a time, because MMseqs2 uses all cores; it does not say how much it has done
         for task in search_tasks(job, self._plan, workers_of(self._options)):
             prepared[task.index] = self._phase(task.purpose, [task], 0)[0]
+            self._mmseqs_seconds = time.perf_counter() - started
         return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from pipeline.build.array_jobs.run_listed import TasksRun, commit, run_tasks
 from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
-from pipeline.build.build_dataset import Built
+from pipeline.build.assemble_manifest import Built
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from pipeline.cli.subcommand_options import CommitOptions, RunTaskOptions

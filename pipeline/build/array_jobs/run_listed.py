@@ -13,7 +13,8 @@ from pipeline.build.array_jobs.listed_results import (
     results_of,
 )
 from pipeline.build.array_jobs.task_list import TaskList
-from pipeline.build.build_dataset import Build, Built
+from pipeline.build.assemble_manifest import Built
+from pipeline.build.build_dataset import Build
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import MapOutcome

@@ -138,7 +138,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     if "-" in options.inputs:
         raise OptionError("only one process can read standard input: write it to a file first")
     destination = open_destination(options.out)
-    with prepared(options, destination, report) as (planned, _):
+    with prepared(options, destination, report) as (planned, existing):
         _refuse_secrets(*(source.url for source in planned.sources))  # also URLs in an @LIST
         _refuse_secrets(*(file.url for file in planned.named_files))
         planned = replace(absolute(planned), passed_over=())
@@ -148,6 +148,12 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
             run_once(task, lambda _: None, out=destination.out, durable=True)
         with destination.out.written(PLAN) as file:
             file.write(signed(listed.to_json()))
+        if existing is not None and not options.overwrite:
+            report.note(
+                f"{destination.out.where()}: a dataset of inputs with these names and sizes is "
+                "here already. The tasks check whether the contents are equal, too; `thdpack "
+                "commit` then removes the task list"
+            )
     return listed
 
 

@@ -40,8 +40,8 @@ def test_the_commands_printed_by_plan_tasks_build_the_dataset(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "a folder"
-    words = ("plan-tasks", corpus, "--out", out)
-    lines = run(*words).stdout.splitlines()
+    words_of_plan = ("plan-tasks", corpus, "--out", out)
+    lines = run(*words_of_plan).stdout.splitlines()
     commands = [shlex.split(line, comments=True)[1:] for line in lines if " thdpack " in line]
     assert [words[:2] for words in commands] == [
         ["thdpack", "run-task"],
@@ -52,3 +52,5 @@ def test_the_commands_printed_by_plan_tasks_build_the_dataset(
         done = run(*words[1:])
         assert done.returncode == 0, done.stderr
     assert run("verify", out).returncode == 0
+    again = run(*words_of_plan)
+    assert "is here already. The tasks check whether the contents are equal" in again.stderr

@@ -105,8 +105,10 @@ def test_an_unfinished_build_is_named_by_readers_and_by_other_builds(
     process.wait_until_stopped()
     kill_all(process)
     [work] = {name.split("/")[1] for name in objects(OUT)}
-    refused = run("verify", OUT)
-    assert "an unfinished build is here: wait for its end, or run its command" in refused.stderr
+    for command in ("verify", "inspect", "stats"):
+        refused = run(command, OUT)
+        assert refused.returncode == 1
+        assert "an unfinished build is here: wait for its end, or run its command" in refused.stderr
     words = ("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS)
     other = run(*words, "--seed", "9", **SIZES)
     assert other.returncode == 0, other.stderr

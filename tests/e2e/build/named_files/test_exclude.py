@@ -311,6 +311,7 @@ def test_mmseqs_excludes_similar_records_and_their_copies(run: Run, tmp_path: Pa
     excluded = ("--exclude", f"mmseqs:{tmp_path / 'test.fasta'}", "--exclude-identity", "0.7")
     done = run("preprocess", tmp_path / "x.fasta", "--out", out, *excluded, "--dedup", "none")
     assert done.returncode == 0, done.stderr
+    assert re.search(r"speed  .* MB/s of input \(.* s, besides \d+\.\d s of MMseqs2\)", done.stdout)
     similar = ("excluded", ("similar", "a", "mmseqs:test.fasta"))
     last = len(made)
     assert rows_of(out) == [
