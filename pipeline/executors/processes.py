@@ -40,22 +40,30 @@ def _start_fork_server() -> None:
     """Start the process that forks workers, unless it runs already."""
     from multiprocessing import forkserver
 
-    with _safe_path():
+    with _environment():
         forkserver.ensure_running()
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
-    """Inside this context, new Python processes import our packages, whatever folder is current.
+def _environment() -> Iterator[None]:
+    """Set environment variables for the fork server and Python's resource tracker, which start
+    inside this context.
 
-    Python 3.11 does not hand sys.path to the fork server, which imports modules from the current
-    folder first. A folder or file `schemas` there would then replace our package `schemas`.
+    - PYTHONPATH and PYTHONSAFEPATH: the processes import our packages, whatever folder is current.
+      Python 3.11 does not hand sys.path to the fork server, which imports modules from the current
+      folder first. A folder or file `schemas` there would then replace our package `schemas`.
+    - PYTHONWARNINGS: if this process is killed, the tracker removes the semaphores of its pool. The
+      tracker would also print a warning about leaked semaphores, although none is left.
     """
-    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    names = ("PYTHONPATH", "PYTHONSAFEPATH", "PYTHONWARNINGS")
+    before = {name: os.environ.get(name) for name in names}
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (_PACKAGES_FOLDER, before["PYTHONPATH"]))
     )
     os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ["PYTHONWARNINGS"] = ",".join(
+        filter(None, (before["PYTHONWARNINGS"], "ignore:resource_tracker:UserWarning"))
+    )
     try:
         yield
     finally:
