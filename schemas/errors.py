@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from schemas.text.redact import without_credentials
 
 
@@ -22,31 +24,50 @@ class OptionError(ThdpackError):
 
 
 class InputError(ThdpackError):
-    """An input cannot be read or breaks a rule. The printed form is `source:line: message`, as for
-    compiler errors.
+    """An input cannot be read or breaks a rule. The printed form is `source:line: message; remedy`,
+    as for compiler errors.
 
     source: file or URL, as the user named it
     line: number of the line in the file, from 1; None if it is unknown
+    remedy: advice that names options of `thdpack preprocess`; "" if there is none. A command that
+        lacks these options replaces the remedy.
     """
 
-    def __init__(self, message: str, *, source: str, line: int | None = None) -> None:
-        super().__init__(message, source, line)
+    def __init__(
+        self, message: str, *, source: str, line: int | None = None, remedy: str = ""
+    ) -> None:
+        super().__init__(message, source, line, remedy)
         self.message = message
         self.source = source
         self.line = line
+        self.remedy = remedy
 
     def __str__(self) -> str:
         source = without_credentials(self.source)
         place = source if self.line is None else f"{source}:{self.line}"
-        return f"{place}: {without_credentials(self.message)}"
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{place}: {without_credentials(self.message + remedy)}"
+
+    def changed(
+        self, *, message: str | None = None, source: str | None = None, remedy: str | None = None
+    ) -> Self:
+        """Return a copy with other texts. A text that is None stays the same."""
+        return type(self)(
+            self.message if message is None else message,
+            source=self.source if source is None else source,
+            line=self.line,
+            remedy=self.remedy if remedy is None else remedy,
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # pickle does not restore keyword-only arguments by itself
-        return _rebuild, (type(self), self.message, self.source, self.line)
+        return _rebuild, (type(self), self.message, self.source, self.line, self.remedy)
 
 
-def _rebuild(kind: type[InputError], message: str, source: str, line: int | None) -> InputError:
-    return kind(message, source=source, line=line)
+def _rebuild(
+    kind: type[InputError], message: str, source: str, line: int | None, remedy: str
+) -> InputError:
+    return kind(message, source=source, line=line, remedy=remedy)
 
 
 class FastaError(InputError):

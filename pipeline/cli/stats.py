@@ -12,8 +12,10 @@ from pipeline.report.command import UsageError as MixedInputsError
 from schemas.errors import InputError
 from schemas.text.option_checks import flag
 
-_ONLY_PREPROCESS: Final = ("--sequence-column", "--id-column", "--format")
-"""Options of preprocess that errors about inputs suggest, and that stats lacks."""
+_REMEDY: Final = (
+    "stats reads FASTA, and .csv, .tsv and Parquet tables with the columns id and sequence"
+)
+"""Advice in place of options of preprocess that stats lacks."""
 
 
 def run_stats(options: StatsOptions) -> int:
@@ -56,13 +58,7 @@ def run_stats(options: StatsOptions) -> int:
     except MixedInputsError as error:
         raise UsageError(str(error)) from error
     except InputError as error:
-        lacking = next((name for name in _ONLY_PREPROCESS if name in error.message), None)
-        if lacking is None:
+        if not error.remedy:
             raise
-        raise InputError(
-            f"{error.message} (stats has no {lacking}: give FASTA, or a .csv, .tsv or Parquet "
-            "table with the columns id and sequence)",
-            source=error.source,
-            line=error.line,
-        ) from error
+        raise error.changed(remedy=_REMEDY) from error
     return 0

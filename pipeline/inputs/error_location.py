@@ -55,7 +55,7 @@ def stdin_named(spool: str | None) -> Iterator[None]:
     except InputError as error:
         if spool is None or os.path.abspath(error.source) != os.path.abspath(spool):
             raise
-        raise type(error)(error.message, source="standard input", line=error.line) from error
+        raise error.changed(source="standard input") from error
 
 
 @contextmanager
@@ -105,7 +105,8 @@ def fasta_error(source: Source, error: FastaSyntaxError) -> FastaError:
     with plain_text(source) as stream:
         kind = foreign(stream.read(HEAD_BYTES), packed=source.compression != "none")
     if kind is not None:
-        return FastaError(f"not FASTA but {kind}", source=source.url, line=1)
+        message = f"not FASTA but {kind.description}"
+        return FastaError(message, source=source.url, line=1, remedy=kind.remedy)
     return FastaError(error.message, source=source.url, line=line_at(source, error.offset))
 
 

@@ -4,6 +4,7 @@ name the kind."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from textwrap import shorten
 from typing import Final
 
@@ -11,6 +12,19 @@ from pipeline.inputs.decompress import detect
 
 HEAD_BYTES: Final = 1 << 16
 """Number of bytes to examine, enough to reach the third line of a FASTQ file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A file that is not FASTA.
+
+    description: kind of the file, and perhaps general advice
+    remedy: advice that names options of `thdpack preprocess`; see `InputError`
+    """
+
+    description: str
+    remedy: str = ""
+
 
 _UNPACK: Final = "unpack it, and give FASTA"
 _UNZIP: Final = f"{_UNPACK}; if it is an Excel file, export its table as CSV"
@@ -38,16 +52,6 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
     (b"SQLite format 3\x00", "an SQLite database", _CONVERT),
     (b"%PDF-", "a PDF document", _CONVERT),
-    (
-        b"PAR1",
-        "a Parquet file",
-        "omit --format or give --format parquet; if it is compressed (.gz, .zst), decompress it",
-    ),
-    (
-        b"ARROW1",
-        "an Arrow file",
-        "omit --format or give --format arrow; if it is compressed (.gz, .zst), decompress it",
-    ),
     (b"CLUSTAL", "a Clustal alignment", _CONVERT),
     (b"# STOCKHOLM", "a Stockholm alignment", _CONVERT),
     (b"##gff-version", "a GFF file", _CONVERT),
@@ -60,6 +64,11 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"data_", "an mmCIF structure", _FROM_STRUCTURE),
     (b"\x93NUMPY", "a NumPy array", _CONVERT),
 )
+_TABLES: Final = (
+    (b"PAR1", "a Parquet file", "parquet"),
+    (b"ARROW1", "an Arrow file", "arrow"),
+)
+"""First bytes, name and --format of tables that thdpack reads."""
 _BYTE_ORDER: Final = (b"\xff\xfe", b"\xfe\xff", b">\x00", b"\x00>")
 _MARKUP: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE
@@ -85,8 +94,8 @@ _SHOWN: Final = 50
 _TAR: Final = slice(257, 262)
 
 
-def foreign(head: bytes, *, packed: bool) -> str | None:
-    """Return a message with the kind of a file that is not FASTA, and a remedy.
+def foreign(head: bytes, *, packed: bool) -> Foreign | None:
+    """Return the kind of a file that is not FASTA, and a remedy.
 
     Return None if the kind is unknown, or if the file may be FASTA.
 
@@ -96,37 +105,43 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
     """
     inner = detect(head)
     if packed and inner != "none":
-        return f"a {inner} archive inside an archive: unpack the outer archive"
+        return Foreign(f"a {inner} archive inside an archive: unpack the outer archive")
     for start, name, remedy in _STARTS:
         if head.startswith(start):
-            return f"{name}: {remedy}"
+            return Foreign(f"{name}: {remedy}")
+    for start, name, option in _TABLES:
+        if head.startswith(start):
+            return Foreign(
+                f"{name}: if it is compressed (.gz, .zst), decompress it",
+                f"omit --format or give --format {option}",
+            )
     if head[_TAR] == b"ustar":
-        return "a tar archive: unpack it, and give the files in it"
+        return Foreign("a tar archive: unpack it, and give the files in it")
     if head.startswith(_BYTE_ORDER):
-        return "UTF-16 text: convert it, as in `iconv -f UTF-16 -t UTF-8`"
+        return Foreign("UTF-16 text: convert it, as in `iconv -f UTF-16 -t UTF-8`")
     if _MARKUP.match(head):
-        return "an HTML page: did a web site send an error page instead of the file?"
+        return Foreign("an HTML page: did a web site send an error page instead of the file?")
     if _XML.match(head):
-        return f"XML: {_CONVERT}"
+        return Foreign(f"XML: {_CONVERT}")
     if _FASTQ.match(head):
-        return "FASTQ, reads with qualities: convert it, as in `seqkit fq2fa`"
+        return Foreign("FASTQ, reads with qualities: convert it, as in `seqkit fq2fa`")
     if _FLAT_FILE.match(head):
         name, option = ("an EMBL", "embl") if _EMBL.match(head) else ("a Swiss-Prot", "swiss")
-        return f"{name} flat file: read it with --format {option}"
+        return Foreign(f"{name} flat file", f"read it with --format {option}")
     locus = _GENBANK.match(head)
     if locus and _BASE_PAIRS.search(locus[0]):
-        return (
+        return Foreign(
             "a GenBank file of nucleotides: give the proteins of its genes, as FASTA (.faa) or "
             "GenPept (.gp)"
         )
     if locus:
-        return "a GenBank file of proteins (GenPept): read it with --format genbank"
+        return Foreign("a GenBank file of proteins (GenPept)", "read it with --format genbank")
     if _JSON.match(head):
-        return f"JSON: {_CONVERT}"
+        return Foreign(f"JSON: {_CONVERT}")
     table = _CSV.match(head)
     if table and _longest_cell(table) <= _MOST_WORDS:
         name = "csv" if table.group(1) == b"," else "tsv"
-        return f"{name.upper()}, a table of text: read it with --format {name}"
+        return Foreign(f"{name.upper()}, a table of text", f"read it with --format {name}")
     return None if _HEADER.search(head) or _BINARY.search(head) else _plain_text(head)
 
 
@@ -135,20 +150,21 @@ def _longest_cell(table: re.Match[bytes]) -> int:
     return max(len(cell.split()) for cell in table[0].split(table[1]))
 
 
-def _plain_text(head: bytes) -> str:
-    """Return a message about a text without a header: its kind or first words, and a remedy."""
+def _plain_text(head: bytes) -> Foreign:
+    """Return the kind or the first words of a text without a header, and a remedy."""
     words = head.decode("utf-8", "replace").removeprefix("\ufeff").split()
     if not words:
-        return "a file of blanks: give FASTA"
+        return Foreign("a file of blanks: give FASTA")
     if all(_RESIDUES.fullmatch(line) for line in head.splitlines()[:_LINES]):
-        return (
+        return Foreign(
             "residues without a header: write a line such as >name above each sequence, because "
             "FASTA has no other way to tell sequences apart"
         )
     begins = shorten(" ".join(words), _SHOWN, placeholder="…")
-    return (
+    return Foreign(
         f"plain text, which begins with {begins!r}: give FASTA, in which each record begins with "
-        "a line such as >name, or read a table with --format csv or --format tsv"
+        "a line such as >name",
+        "for a table, give --format csv or --format tsv",
     )
 
 

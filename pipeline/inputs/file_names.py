@@ -61,15 +61,13 @@ def only_sequences(
         also = "".join(f"; skipped {each.line}" for each in odd[:_MOST_NAMED])
         also += f"; the folder holds {some_names(folder, left)}" if left else ""
         named = {_NOT_IN_FOLDERS[suffix(f)] for f in left if suffix(f) in _NOT_IN_FOLDERS}
-        if named:
-            also += (
-                "; to read every file of this folder in one format, "
-                f"give --format {' or '.join(sorted(named))}"
-            )
+        formats = " or ".join(sorted(named))
+        one = f"to read every file of this folder in one format, give --format {formats}"
         raise InputError(
             f"no sequence file in this folder; looked for {kinds}, "
             f"also followed by {' '.join(_PACKED)}{also}",
             source=folder,
+            remedy=one if named else "",
         )
     return chosen, [*([_left_out(folder, left)] if left else []), *odd]
 

@@ -100,8 +100,7 @@ def with_ignore(error: InputError, url: str, *, found: bool) -> InputError:
     if not found or error.source != url or isinstance(error.__cause__, OSError):
         return error
     name = shlex.quote(glob.escape(PurePosixPath(url).name))
-    remedy = f"{error.message}; to leave this file out, give --ignore {name}"
-    return type(error)(remedy, source=error.source, line=error.line)
+    return error.changed(message=f"{error.message}; to leave this file out, give --ignore {name}")
 
 
 def _root(text: str) -> str:

@@ -142,13 +142,14 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     ):
         if found is None and (option, name) != ("--id-column", "id"):
             other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
-            remedy = f"choose one of these columns with {option}"
+            message = f"no column {name!r} in the header line, which has {present}"
             if other is not None:
-                remedy = f"its columns are separated by {other!r}: save it with commas or tabs"
+                message += f"; its columns are separated by {other!r}: save it with commas or tabs"
             raise InputError(
-                f"no column {name!r} in the header line, which has {present}; {remedy}",
+                message,
                 source=part.source.url,
                 line=1,
+                remedy="" if other else f"choose one of these columns with {option}",
             )
     assert sequences is not None
     return sequences, ids

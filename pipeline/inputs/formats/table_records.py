@@ -174,8 +174,9 @@ def _checked_columns(
     ):
         if found is None and (option, name) != ("--id-column", "id"):
             raise InputError(
-                f"no column {name!r}: the columns are {present}; choose one with {option}",
+                f"no column {name!r}: the columns are {present}",
                 source=source.url,
+                remedy=f"choose one with {option}",
             )
     assert sequences is not None
     kind = schema.field(sequences).type
@@ -183,8 +184,8 @@ def _checked_columns(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     ):
         raise InputError(
-            f"column {sequences!r} holds {kind}, expected text; "
-            "choose another column with --sequence-column",
+            f"column {sequences!r} holds {kind}, expected text",
             source=source.url,
+            remedy="choose another column with --sequence-column",
         )
     return sequences, ids

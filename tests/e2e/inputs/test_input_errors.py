@@ -70,7 +70,7 @@ def test_an_error_names_the_kind_of_a_file_that_is_not_fasta(run: Run, tmp_path:
         (b"\n<!DOCTYPE html>\n<html>404</html>\n", "an HTML page"),
         (b"<HTML><body>>moved</body></HTML>", "an HTML page"),
         (b'<?xml version="1.0"?>\n<uniprot>\n', "XML"),
-        (b"LOCUS       X 10 aa\n", "a GenBank file of proteins (GenPept): read it with --format"),
+        (b"LOCUS       X 10 aa\n", "a GenBank file of proteins (GenPept); read it with --format"),
         (b"LOCUS       X 10 bp    DNA\n", "a GenBank file of nucleotides: give the proteins of"),
         (b"ID   X  Reviewed;  10 AA.\n", "read it with --format swiss"),
         (gzip.compress(gzip.compress(FASTA)), "a gzip archive inside an archive"),

@@ -155,8 +155,8 @@ def test_the_error_for_invalid_csv_names_the_file_and_the_fault(
 @pytest.mark.parametrize(
     ("head", "kind"),
     [
-        (b"id,sequence\na,MKT\n", "CSV, a table of text: read it with --format csv"),
-        (b"Entry\tSequence\nP1\tMKT\n", "TSV, a table of text: read it with --format tsv"),
+        (b"id,sequence\na,MKT\n", "CSV, a table of text; read it with --format csv"),
+        (b"Entry\tSequence\nP1\tMKT\n", "TSV, a table of text; read it with --format tsv"),
         (b"ID   X56734; SV 1; linear; mRNA; STD; PLN; 1859 BP.\n", "read it with --format embl"),
         (b"ID   X  Reviewed;  10 AA.\n", "read it with --format swiss"),
         (b'[{"id": 1}]', "JSON"),
@@ -171,7 +171,9 @@ def test_the_error_for_invalid_csv_names_the_file_and_the_fault(
     ],
 )
 def test_errors_name_the_kind_of_text_and_the_option_that_reads_it(head: bytes, kind: str) -> None:
-    assert kind in (foreign(head, packed=False) or "")
+    found = foreign(head, packed=False)
+    assert found is not None
+    assert kind in f"{found.description}; {found.remedy}"
 
 
 @pytest.mark.parametrize("head", [b"#x\n>a\nMKT\n", b"\x89PNG\r\n\x1a\n", b">a\nMKT\x01\n"])

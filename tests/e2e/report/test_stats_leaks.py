@@ -214,8 +214,8 @@ def test_a_remote_dataset_has_the_same_overlap_with_a_file_as_a_local_copy(
         (["DATASET", "DATASET", "--against", "FASTA"], 2, "in one dataset"),
         (["DATASET", "--against", "nothing.fasta"], 1, "nothing.fasta: no such file"),
         (["DATASET", "--against", "EMPTY"], 1, "empty.fasta:1: no residue"),
-        (["DATASET", "--against", "TABLE"], 1, "stats has no --sequence-column: give FASTA, or a"),
-        (["DATASET", "--against", "IDS"], 1, "stats has no --format: give FASTA, or a .csv"),
+        (["DATASET", "--against", "TABLE"], 1, "name, seq; stats reads FASTA, and .csv"),
+        (["DATASET", "--against", "IDS"], 1, "such as >name; stats reads FASTA, and"),
     ],
 )
 def test_wrong_use_of_the_option_against_is_an_error_that_names_the_mistake(
@@ -231,3 +231,5 @@ def test_wrong_use_of_the_option_against_is_an_error_that_names_the_mistake(
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert "--sequence-column" not in done.stderr
+    assert "--format" not in done.stderr

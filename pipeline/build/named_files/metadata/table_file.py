@@ -190,7 +190,7 @@ def _source(file: NamedFile) -> Source:
     """Return the table as an input, with its format and compression.
 
     Raises:
-        InputError: the file cannot be read, or is an archive of a Parquet or Arrow file.
+        InputError: the file cannot be read, or is FASTA or an archive of a Parquet or Arrow file.
     """
     with open_input(file.url) as raw:
         head = raw.read(_LOOK)
@@ -215,5 +215,11 @@ def _source(file: NamedFile) -> Source:
             )
         return source
     with plain_text(source) as stream:
-        header = stream.read(_LOOK).partition(b"\n")[0]
+        header = stream.read(_LOOK).removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    if header.startswith(b">"):
+        raise InputError(
+            "this is FASTA, but --metadata expects a table (Parquet, Arrow, CSV or TSV) with a "
+            "column of accessions or ids; thdpack reads headers of FASTA in the inputs",
+            source=file.url,
+        )
     return replace(source, format="tsv" if b"\t" in header else "csv")

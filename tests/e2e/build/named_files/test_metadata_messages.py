@@ -59,6 +59,15 @@ def test_the_error_for_an_invalid_table_names_the_file_and_the_fault(
     assert said in last
 
 
+def test_fasta_in_place_of_a_table_is_an_error_that_says_so(
+    run: Run, corpus: Path, tmp_path: Path
+) -> None:
+    done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", corpus)
+    assert done.returncode == 1
+    expected = "expects a table (Parquet, Arrow, CSV or TSV) with a column of accessions or ids"
+    assert f"{corpus}: this is FASTA, but --metadata {expected}" in done.stderr
+
+
 def test_a_column_named_accession_in_any_case_is_the_key_column(run: Run, tmp_path: Path) -> None:
     source, path = tmp_path / "x.fasta", tmp_path / "table.csv"
     source.write_text(">one\nMKV\n>two\nMKA\n")
