@@ -136,7 +136,8 @@ def _placeholders(plan: TrainingPlan) -> Iterator[str]:
     if plan.cluster.nodes > 1:
         yield (
             f"run this command on each of the {plan.cluster.nodes} nodes; in all of them, replace "
-            f"{FIRST_NODE} by the name or address of the first node"
+            f"{FIRST_NODE} by the name or address of the first node. --out must be a folder that "
+            "all nodes share"
         )
     if is_url(plan.data):
         yield f"replace {CACHE} by a folder on a local disk, which all processes of a node share"

@@ -330,6 +330,7 @@ def test_a_plan_for_several_nodes_says_how_to_use_its_command(dataset: Path, run
     assert text.startswith("esm2-8m on 16 H200 (2 nodes of 8 GPUs), bf16")
     assert "NODE0:29500" in text
     assert "on each of the 2 nodes; in all of them, replace NODE0 by the name" in text
+    assert "--out must be a folder that all nodes share" in text
     assert "NODE0" not in run(*plan, "8xH200").stdout
 
 
