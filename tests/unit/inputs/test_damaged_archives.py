@@ -177,7 +177,7 @@ def test_no_thread_remains_after_an_error_in_the_text_of_an_archive(tmp_path: Pa
     before = set(threading.enumerate())
     with pytest.raises(InputError) as error:
         rows(path)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # threads of other tests may end meanwhile
     assert error.value.line == 1
 
 
@@ -189,7 +189,7 @@ def test_no_thread_remains_after_only_a_part_of_an_archive_is_read(tmp_path: Pat
     next(blocks)
     blocks.close()
     assert line_at(source(path), 3) == 2
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # threads of other tests may end meanwhile
 
 
 @pytest.mark.parametrize(
