@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
+import msgspec
 import xxhash
 from msgspec import Meta
 
 from schemas.errors import ManifestError
+from schemas.manifest_checks import contradictions
 from schemas.manifest_entries import (
     Histogram,
     InputEntry,
     NamedFileEntry,
     RecordsEntry,
     ShardEntry,
+    Shards,
     SplitTotals,
+    VariantEntry,
 )
-from schemas.manifest_options import option_problems
 from schemas.records import MOST_METADATA_COLUMNS, ColumnType, records_schema
-from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits, slots_for
+from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits
 from schemas.untrusted_json import (
-    MOST_TOKENS,
     ColumnName,
     Count,
     Hash,
@@ -47,7 +49,10 @@ WORK: Final = ".build"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest(SequenceLimits):
-    """The manifest of a dataset. docs/reference/format.md explains every key."""
+    """The manifest of a dataset. docs/reference/format.md explains every key.
+
+    `shards`, `splits` and all counts describe variant 0. `more_variants` has the other variants.
+    """
 
     build: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
     version: Annotated[str, Meta(max_length=100)]
@@ -64,7 +69,7 @@ class Manifest(SequenceLimits):
         Mapping[ColumnName, ColumnType], Meta(max_length=MOST_METADATA_COLUMNS)
     ] = field(default_factory=dict)
     metadata_records: Count = 0
-    shards: Mapping[str, tuple[ShardEntry, ...]]
+    shards: Shards
     records: tuple[RecordsEntry, ...]
     records_by_status: Mapping[str, Count]
     cropped_copies: Count
@@ -73,6 +78,7 @@ class Manifest(SequenceLimits):
     residue_counts: Mapping[str, Count]
     splits: Mapping[str, SplitTotals]
     histograms: Mapping[str, Mapping[str, Histogram]]
+    more_variants: tuple[VariantEntry, ...] = ()
     generation: Annotated[int, Meta(ge=1, le=1 << 62)] = 1
     parent: Hash | None = None
     format: int = field(default=FORMAT_VERSION)
@@ -104,18 +110,54 @@ class Manifest(SequenceLimits):
         return VOCABULARIES[self.vocabulary]
 
     @property
+    def variants(self) -> int:
+        """Number of variants. Each holds all kept records, shuffled, cropped and packed anew."""
+        return 1 + len(self.more_variants)
+
+    def shards_of(self, variant: int) -> Shards:
+        """Return the entries of a variant's shards.
+
+        Raises:
+            ManifestError: the manifest is damaged.
+        """
+        return self.shards if variant == 0 else self.more_variants[variant - 1].shard_entries()
+
+    def splits_of(self, variant: int) -> Mapping[str, SplitTotals]:
+        """Return the totals of each split in a variant."""
+        return self.splits if variant == 0 else self.more_variants[variant - 1].splits
+
+    def all_shards(self, variants: range | None = None) -> Iterator[tuple[int, str, ShardEntry]]:
+        """Yield the variant, the split and the entry of each shard.
+
+        Args:
+            variants: numbers of the variants; None for all.
+        Raises:
+            ManifestError: the manifest is damaged.
+        """
+        for variant in range(self.variants) if variants is None else variants:
+            for split, entries in self.shards_of(variant).items():
+                yield from ((variant, split, entry) for entry in entries)
+
+    @property
     def digest(self) -> str:
-        """Return the xxh3_128 of the canonical JSON without the digest itself."""
+        """Return the xxh3_128 of the canonical JSON without the digest itself.
+
+        In this JSON, the shards of each variant after variant 0 are replaced by the hash of their
+        JSON.
+        """
         return xxhash.xxh3_128_hexdigest(_canonical(self))
 
     def to_json(self) -> str:
         """Return canonical JSON with the digest, sorted keys and a final newline."""
-        return (
-            json.dumps(
-                {**asdict(self), "digest": self.digest}, sort_keys=True, indent=1, ensure_ascii=True
-            )
-            + "\n"
-        )
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "more_variants"}
+        found["digest"] = self.digest
+        if self.more_variants:
+            found["more_variants"] = [
+                {"splits": entry.splits, "shards": msgspec.json.decode(entry.shards)}
+                for entry in self.more_variants
+            ]
+        text = json.dumps(found, sort_keys=True, indent=1, ensure_ascii=True, default=_fields_of)
+        return text + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, *, where: str) -> Self:
@@ -147,7 +189,7 @@ class Manifest(SequenceLimits):
                 f"{where}: this thdpack has no vocabulary {manifest.vocabulary!r} with the tokens "
                 "of this dataset"
             )
-        for problem in _problems(manifest):
+        for problem in contradictions(manifest):
             raise ManifestError(
                 f"{where}: {problem}: the manifest contradicts itself; build the dataset again"
             )
@@ -159,8 +201,12 @@ class Manifest(SequenceLimits):
         )
 
     def files(self) -> tuple[ShardEntry | RecordsEntry, ...]:
-        """Return all files of the dataset except the manifest."""
-        return (*(entry for entries in self.shards.values() for entry in entries), *self.records)
+        """Return all files of the dataset except the manifest.
+
+        Raises:
+            ManifestError: the manifest is damaged.
+        """
+        return (*(entry for _, _, entry in self.all_shards()), *self.records)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,12 +248,17 @@ def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:
     ).encode()
 
 
-def _fields_of(entry: Any) -> dict[str, Any]:
+def _fields_of(entry: Any) -> dict[str, Any] | str:
     """Return the fields of a dataclass as a dict, without copying their values.
 
-    `asdict` also copies the values, which takes a tenth of a second for 10,000 shards.
+    `asdict` also copies the values, which takes a tenth of a second for 10,000 shards. For the JSON
+    of a later variant's shards, return its hash. A dataset with one variant has no key
+    `more_variants`.
     """
-    return {name: getattr(entry, name) for name in entry.__slots__}
+    if isinstance(entry, msgspec.Raw):
+        return xxhash.xxh3_128_hexdigest(msgspec.json.format(bytes(entry), indent=-1))
+    names = (name for name in entry.__slots__ if name != "more_variants" or entry.more_variants)
+    return {name: getattr(entry, name) for name in names}
 
 
 def _text(value: object) -> str | None:
@@ -218,60 +269,3 @@ def _version() -> str:
     from schemas import __version__
 
     return __version__
-
-
-def _problems(manifest: Manifest) -> Iterator[str]:
-    """Yield a description of each contradiction in a manifest."""
-    yield from option_problems(manifest.options, manifest.capacity)
-    yield from _metadata(manifest)
-    if not 3 <= manifest.max_seq_len <= manifest.capacity:
-        yield (
-            f"max_seq_len is {manifest.max_seq_len}, expected 3 to {manifest.capacity} "
-            "(the capacity)"
-        )
-    pieces = max((totals.pieces_max for totals in manifest.splits.values()), default=0)
-    if pieces > manifest.capacity:
-        yield f"pieces_max is {pieces}, more than the capacity of {manifest.capacity}"
-    elif manifest.slots != slots_for(pieces):
-        yield f"slots is {manifest.slots}, expected {slots_for(pieces)} for pieces_max {pieces}"
-    if set(manifest.shards) != set(SPLITS) or set(manifest.splits) != set(SPLITS):
-        yield (
-            f"splits are {sorted({*manifest.shards, *manifest.splits})}, expected {sorted(SPLITS)}"
-        )
-        return
-    yield from _names(manifest)
-    yield from _sizes(manifest)
-
-
-def _metadata(manifest: Manifest) -> Iterator[str]:
-    """Check the columns that --metadata adds to records/."""
-    columns = manifest.metadata_columns
-    if columns and not any(entry.option == "metadata" for entry in manifest.named_files):
-        yield "metadata_columns has columns, but named_files has no file of --metadata"
-    own = records_schema(keep_header=True).names if columns else []
-    for name in columns:
-        if name in own:
-            yield f"metadata_columns: records/ has a column {name!r} even without --metadata"
-    if manifest.metadata_records > sum(manifest.records_by_status.values()):
-        yield f"metadata_records is {manifest.metadata_records}, more than there are records"
-
-
-def _names(manifest: Manifest) -> Iterator[str]:
-    named = [(split, entry.name) for split in SPLITS for entry in manifest.shards[split]]
-    for folder, name in (*named, *(("records", entry.name) for entry in manifest.records)):
-        if not name.startswith(f"{folder}/"):
-            yield f"file name {name!r} is not in {folder}/"
-            return
-    if len({entry.name for entry in manifest.files()}) != len(manifest.files()):
-        yield "two files have the same name"
-
-
-def _sizes(manifest: Manifest) -> Iterator[str]:
-    for split, shards in manifest.shards.items():
-        buckets = sum(entry.buckets for entry in shards)
-        if buckets > MOST_BUCKETS:
-            yield f"{split}: {buckets} buckets, expected at most {MOST_BUCKETS}"
-
-
-MOST_BUCKETS = (1 << 62) // MOST_TOKENS
-"""Maximum number of buckets in a split. The number of the split's tokens then fits into int64."""

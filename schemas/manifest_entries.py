@@ -1,13 +1,17 @@
-"""Entries of a manifest: shards, records/ files, inputs, files that options name, and splits."""
+"""Entries of a manifest: shards, records/ files, inputs, files that options name, splits, and
+variants."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
+import msgspec
 from msgspec import Meta
 
-from schemas.untrusted_json import Count, FileName, Hash, LargeCount, Name
+from schemas.errors import ManifestError
+from schemas.untrusted_json import Count, FileName, Hash, LargeCount, Name, decoded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,3 +116,44 @@ class SplitTotals:
     def peak(self) -> float:
         """Ratio of the largest Σ length² to the mean over buckets; 0 for an empty split."""
         return self.cost_max * self.buckets / self.cost_sum if self.cost_sum else 0.0
+
+
+Shards = Mapping[str, tuple[ShardEntry, ...]]
+"""Entries of the shards of each split."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantEntry:
+    """Entry of a variant after variant 0, which `--variants` adds.
+
+    splits: totals of each split in this variant
+    shards: JSON of the variant's shards. It is decoded when the variant is read, so
+        that the time to open a dataset hardly depends on the number of variants.
+    """
+
+    splits: Mapping[str, SplitTotals]
+    shards: msgspec.Raw
+
+    @classmethod
+    def of(cls, splits: Mapping[str, SplitTotals], shards: Shards) -> Self:
+        """Return the entry of a variant with these totals and shards."""
+        encoded = msgspec.json.encode(shards, order="sorted")
+        return cls(splits=splits, shards=msgspec.Raw(encoded))
+
+    def shard_entries(self) -> Shards:
+        """Decode and check the entries of the shards.
+
+        Raises:
+            ManifestError: an entry lacks a field or has a wrong value, or the entries do not agree
+                with the totals.
+        """
+        try:
+            found = decoded(bytes(self.shards), dict[str, tuple[ShardEntry, ...]])
+        except ValueError as error:
+            raise ManifestError(f"the shards of a variant: {error}") from error
+        for split, totals in self.splits.items():
+            entries = found.get(split, ())
+            agrees = sum(entry.buckets for entry in entries) == totals.buckets
+            if not agrees or not all(entry.name.startswith(f"{split}/") for entry in entries):
+                raise ManifestError(f"the {split} shards of a variant contradict its totals")
+        return found

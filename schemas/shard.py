@@ -71,6 +71,8 @@ class Bucket:
     num_tokens: number of real tokens, without the tail and the padding of --length-multiple
     position:   position in the global order, counted across epochs; -1 if the caller chose the
         bucket by its number
+    epoch:      number of the epoch, from 0; in a mixture, the epoch of the bucket's dataset; -1 if
+        the caller chose the bucket by its number
     """
 
     input_ids: NDArray[np.uint8]
@@ -79,6 +81,7 @@ class Bucket:
     num_seqs: int
     num_tokens: int
     position: int
+    epoch: int = -1
 
     def sequences(self) -> list[str]:
         """Return the residues of each sequence as text, with `?` for <unk>.

@@ -75,7 +75,8 @@ class Masker:
         """Args:
         seed: any int64.
         probability: share of residues to predict.
-        epoch_buckets: number of buckets in an epoch. The epoch is position // epoch_buckets.
+        epoch_buckets: number of buckets in an epoch. Masks depend on position // epoch_buckets and
+            on the position.
         slices: division of each row over ranks; None for no division.
         """
         self._slices = slices or Slices()

@@ -40,11 +40,12 @@ class Readers:
 
 
 class Buckets:
-    """Concatenated buckets of the same split of several datasets."""
+    """Concatenated buckets of the same split of several datasets, each in variant 0."""
 
     def __init__(self, readers: Sequence[ShardReader]) -> None:
         self._readers = readers
-        self._ends = list(itertools.accumulate(len(reader) for reader in readers))
+        counts = (reader.manifest.splits[reader.split].buckets for reader in readers)
+        self._ends = list(itertools.accumulate(counts))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

@@ -86,7 +86,8 @@ class StartingPoint:
 
     @property
     def epoch_buckets(self) -> int:
-        """Number of buckets in an epoch. After an epoch, a dataset repeats for the first time."""
+        """Number of buckets in the first epoch. After an epoch, a dataset repeats its records for
+        the first time."""
         return self.manifest.splits["train"].buckets
 
 

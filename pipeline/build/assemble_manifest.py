@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from pipeline.inputs.file_names import Skipped
 from schemas import __version__
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
-from schemas.manifest_entries import InputEntry
+from schemas.manifest_entries import InputEntry, SplitTotals, VariantEntry
 from schemas.records import Status
 from schemas.shard import SPLITS, slots_for
 from schemas.vocabulary import ESM2
@@ -47,19 +47,10 @@ def manifest_of(
     parts: Sequence[PackResult],
     prepared: Sequence[PreparedFile] = (),
 ) -> Manifest:
-    """Return the manifest, with totals summed over the results of all packing tasks."""
-    statistics = {
-        split: SplitStatistics(capacity=options.capacity, longest=options.longest_span)
-        for split in SPLITS
-    }
+    """Return a manifest of variant 0, with totals summed over the results of all packing tasks."""
+    first = _VariantSum(options, parts, 0)
     reduced = [part for part in parts if isinstance(part, ReduceResult)]
-    token_counts = np.zeros(256, dtype=np.int64)
-    for part in parts:
-        token_counts += np.array(part.token_counts, dtype=np.int64)
-        for split in SPLITS:
-            statistics[split].add(part.statistics[split])
-    totals = {split: statistics[split].totals() for split in SPLITS}
-    named = {ESM2.tokens[i]: int(token_counts[i]) for i in ESM2.in_sequence}
+    named = {ESM2.tokens[i]: first.token_counts[i] for i in ESM2.in_sequence}
     return Manifest(
         build=build,
         version=__version__,
@@ -67,18 +58,15 @@ def manifest_of(
         vocabulary_digest=ESM2.digest,
         capacity=options.capacity,
         max_seq_len=options.max_seq_len,
-        slots=slots_for(max(t.pieces_max for t in totals.values())),
+        slots=_slots(first.totals),
         seed=options.seed,
         options=options.shape(),
         inputs=tuple(inputs),
         named_files=tuple(file.entry for file in prepared),
         metadata_columns={name: kind for file in prepared for name, kind in file.columns.items()},
         metadata_records=sum(part.metadata_records for part in parts),
-        shards={
-            split: tuple(entry for part in parts for entry in part.shards[split])
-            for split in SPLITS
-        },
-        records=tuple(part.records for part in parts),
+        shards=first.shards,
+        records=tuple(part.records for part in parts if part.records is not None),
         records_by_status={
             status: sum(part.status.get(status, 0) for part in reduced) for status in Status
         },
@@ -86,9 +74,53 @@ def manifest_of(
         residues_in=sum(part.residues_in for part in reduced),
         residues_kept=sum(named.values()),
         residue_counts=named,
-        splits=totals,
-        histograms={split: statistics[split].histograms() for split in SPLITS},
+        splits=first.totals,
+        histograms={split: first.statistics[split].histograms() for split in SPLITS},
     )
+
+
+def with_variants(
+    manifest: Manifest, options: DatasetOptions, parts: Sequence[PackResult], variants: range
+) -> Manifest:
+    """Return the manifest with entries of those variants that it does not have yet.
+
+    Args:
+        parts: results of all packing tasks.
+        variants: numbers of the variants that these tasks packed.
+    """
+    sums = [_VariantSum(options, parts, number) for number in variants if number]
+    added = tuple(VariantEntry.of(each.totals, each.shards) for each in sums)
+    return replace(
+        manifest,
+        slots=max(manifest.slots, *(_slots(each.totals) for each in sums), 0),
+        more_variants=(*manifest.more_variants, *added),
+    )
+
+
+class _VariantSum:
+    """Shards and totals of a variant, summed over the results of all packing tasks."""
+
+    def __init__(self, options: DatasetOptions, parts: Sequence[PackResult], variant: int) -> None:
+        every = [packed for part in parts for packed in part.packed if packed.variant == variant]
+        self.statistics = {
+            split: SplitStatistics(capacity=options.capacity, longest=options.longest_span)
+            for split in SPLITS
+        }
+        counts = np.zeros(256, dtype=np.int64)
+        for packed in every:
+            counts += np.array(packed.token_counts, dtype=np.int64)
+            for split in SPLITS:
+                self.statistics[split].add(packed.statistics[split])
+        self.token_counts: list[int] = counts.tolist()
+        self.totals = {split: self.statistics[split].totals() for split in SPLITS}
+        self.shards = {
+            split: tuple(entry for packed in every for entry in packed.shards[split])
+            for split in SPLITS
+        }
+
+
+def _slots(totals: Mapping[str, SplitTotals]) -> int:
+    return slots_for(max(total.pieces_max for total in totals.values()))
 
 
 def refuse_empty(manifest: Manifest) -> None:

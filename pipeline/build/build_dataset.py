@@ -21,9 +21,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
-from pipeline.build.assemble_manifest import Built, manifest_of, refuse_empty
+from pipeline.build.assemble_manifest import Built, manifest_of, refuse_empty, with_variants
 from pipeline.build.build_plan import Plan, absolute
 from pipeline.build.clusters.joined_clusters import join_linked
 from pipeline.build.destination.destination import Destination, open_destination
@@ -36,12 +35,12 @@ from pipeline.build.map_stage.map_results import (
     input_warnings,
 )
 from pipeline.build.options import PreprocessOptions
+from pipeline.build.phases import Phases
 from pipeline.build.prepare_build import OTHER_OUT, prepared
 from pipeline.build.progress import Reporter
 from pipeline.build.reduce_stage.exclude_records import unused_exclusions
 from pipeline.build.reduce_stage.residue_fates import fates_in_results
 from pipeline.build.rerun_damaged import mended
-from pipeline.build.run_task import run_once
 from pipeline.build.stages import (
     hash_tasks,
     link_tasks,
@@ -51,7 +50,7 @@ from pipeline.build.stages import (
     rest_levels,
     search_tasks,
 )
-from pipeline.build.task_markers import Outcome, forget
+from pipeline.build.task_markers import forget
 from pipeline.build.task_results import HashResult, MapResult, PackResult, PreparedFile
 from pipeline.build.tasks import Job, Task
 from pipeline.build.verify.check_shards import check_totals, verify_tasks
@@ -61,9 +60,6 @@ from pipeline.executors.worker_count import workers_of
 from pipeline.storage.urls import is_url
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
-from schemas.text.phrases import plural
-
-Result = TypeVar("Result")
 
 
 def build(options: PreprocessOptions, report: Reporter) -> Built:
@@ -111,34 +107,44 @@ class Build:
         self._executor = executor
         self._report = report
         self._mmseqs_seconds = 0.0
+        self._phases = Phases(executor, report, destination.out)
 
     def run(self, existing: Manifest | None) -> Built:
-        """Return the existing dataset. If there is none, or with --overwrite, build the dataset.
+        """Return the existing dataset. If there is none, or with --overwrite, build the dataset. If
+        it has fewer variants than --variants, add the others.
 
         Raises:
             DatasetError: the existing dataset is damaged or has other inputs, and --overwrite was
                 not given.
         """
-        if existing is None or self._options.overwrite:
-            # --overwrite replaces the existing dataset even if it is damaged
-            return mended(self._build, lambda _: None, self._work, self._report)
-        self._refuse_other_inputs(existing)
-        problem = missing_file(existing, self._out)
-        if problem is not None:
-            raise DatasetError(
-                f"{problem}; the dataset is damaged: build it again with --overwrite"
-            )
-        return self.found(existing)
+        if self._options.overwrite:
+            existing = None  # also if it is damaged
+        if existing is not None:
+            problem = missing_file(existing, self._out)
+            if problem is not None:
+                raise DatasetError(
+                    f"{problem}; the dataset is damaged: build it again with --overwrite"
+                )
+            if existing.variants == self._options.variants:
+                self._refuse_other_inputs(existing)
+                return self.found(existing)
+        return mended(partial(self._build, existing), lambda _: None, self._work, self._report)
 
     def found(self, existing: Manifest) -> Built:
         """Return the existing dataset, and remove the intermediate files of its build."""
         self._destination.clear(existing, self._work)
         return Built(manifest=existing, fresh=False)
 
-    def _build(self) -> Built:
-        """Run all stages, but skip finished tasks. A finished task has a marker file."""
+    def _build(self, existing: Manifest | None) -> Built:
+        """Run all stages, but skip finished tasks. A finished task has a marker file.
+
+        Args:
+            existing: dataset to which variants are added; None to build a dataset.
+        """
         prepared = self._prepare()
         map_outcome = self._map(prepared)
+        if existing is not None and existing.build != map_outcome.build:
+            raise self._other_inputs()
         self._destination.will_write(map_outcome.build)
         job = Job(
             build=map_outcome.build,
@@ -146,37 +152,45 @@ class Build:
             out=self._out,
             work=self._work,
             prepared=prepared,
+            variants=range(existing.variants if existing else 0, self._options.variants),
         )
         map_outcome.save(job)
         job = self._search(job)
         self._link(job, map_outcome)
         tasks = reduce_tasks(job, self._plan.partitions)
-        parts = self._phase("deduplicate, shuffle, pack", tasks, map_outcome.residues)
-        return self.finish(job, map_outcome, parts)
+        parts = self._phases.run("deduplicate, shuffle, pack", tasks, map_outcome.residues)
+        return self.finish(job, map_outcome, parts, existing)
 
-    def finish(self, job: Job, map_outcome: MapOutcome, parts: Sequence[PackResult]) -> Built:
-        """Commit the dataset: pack left-over sequences, verify all files, replace the manifest.
+    def finish(
+        self,
+        job: Job,
+        map_outcome: MapOutcome,
+        parts: Sequence[PackResult],
+        existing: Manifest | None = None,
+    ) -> Built:
+        """Commit the dataset: pack left-over sequences, verify all new files, replace the manifest.
 
         Args:
             parts: results of all reduce tasks, in the order of partitions.
+            existing: see `_build`.
         Raises:
             DatasetError: no record was kept.
         """
         parts = list(parts)
         reduces = reduce_tasks(job, self._plan.partitions)
         tasks: list[Task[PackResult]] = [*reduces]
-        for level in rest_levels(job, [task.rest for task in reduces if not task.final]):
+        for level in rest_levels(job, reduces):
             name = "pack all left-over sequences" if level[0].final else "pack left-over sequences"
-            parts += self._phase(name, level, 0)
+            parts += self._phases.run(name, level, 0)
             tasks += level
-        manifest = manifest_of(
-            self._options, map_outcome.build, map_outcome.inputs, parts, job.prepared
-        )
+        contents = (map_outcome.build, map_outcome.inputs, parts, job.prepared)
+        manifest = existing or manifest_of(self._options, *contents)
+        manifest = with_variants(manifest, self._options, parts, job.variants)
         refuse_empty(manifest)
         notes = (*map_outcome.notes, *unused_exclusions(job.prepared, parts))
         for line in notes:
             self._report.note(line)
-        self._verify(manifest, tasks, parts)
+        self._verify(manifest, job.variants, tasks, parts)
         self._executor.end()
         self._destination.commit(manifest)
         self._destination.clear(manifest, self._work)
@@ -188,42 +202,25 @@ class Build:
             mmseqs_seconds=self._mmseqs_seconds,
         )
 
-    def _phase(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
-        """Run the tasks of a phase, and return their results in order."""
-        self._report.phase(name, total_bytes)
-        results: dict[int, Result] = {}
-        skipped = 0
-
-        def keep(index: int, outcome: Outcome[Result]) -> None:
-            nonlocal skipped
-            results[index] = outcome.result
-            skipped += outcome.skipped
-
-        self._executor.run(partial(run_once, out=self._out), tasks, keep, self._report.advance)
-        if skipped:
-            of_all = f"{skipped} of {plural(len(tasks), 'task')}"
-            self._report.note(
-                f"{name}: skipped {of_all}, which an earlier run finished",
-                skipped=skipped,
-                tasks=len(tasks),
-            )
-        return [results[index] for index in range(len(tasks))]
-
     def _prepare(self) -> tuple[PreparedFile, ...]:
         """Write a work file for each file of --exclude, --clusters and --metadata."""
         tasks = prepare_tasks(self._plan, self._work)
         if not tasks:
             return ()
         options = ", ".join(f"--{option}" for option in dict.fromkeys(t.file.option for t in tasks))
-        return tuple(self._phase(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
+        return tuple(self._phases.run(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
 
     def _search(self, job: Job) -> Job:
         """Search or cluster the records that the map stage kept. Return a job with the results."""
         prepared, started = list(job.prepared), time.perf_counter()
         # one task at a time, because MMseqs2 uses all cores; it does not say how much it has done
         for task in search_tasks(job, self._plan, workers_of(self._options)):
+<<<<<<< HEAD
             prepared[task.index] = self._phase(task.purpose, [task], 0)[0]
             self._mmseqs_seconds = time.perf_counter() - started
+=======
+            prepared[task.index] = self._phases.run(task.purpose, [task], 0)[0]
+>>>>>>> 6a95833e (--variants: several passes over the kept records, which epochs read in turn)
         return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:
@@ -233,7 +230,9 @@ class Build:
         # tables are read twice: by map tasks and by hash tasks
         hashed = sum(task.end - task.begin for task in hashes)
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
-        results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
+        results = self._phases.run(
+            "read, tokenize, partition", tasks, self._plan.input_bytes + hashed
+        )
         map_outcome = add_up_map_results(self._options, self._plan, maps, hashes, results, prepared)
         for line in input_warnings(self._options, self._plan, results, prepared):
             self._report.note(line)
@@ -243,7 +242,7 @@ class Build:
         """With --clusters, find the cluster of each record, and join clusters (`link_stage/`)."""
         tasks = link_tasks(job, self._plan.partitions)
         if tasks:
-            results = self._phase("look up clusters", tasks, map_outcome.residues)
+            results = self._phases.run("look up clusters", tasks, map_outcome.residues)
             self._report.note(join_linked(job, results))
 
     def _refuse_other_inputs(self, existing: Manifest) -> None:
@@ -254,26 +253,34 @@ class Build:
         """
         sources = self._plan.sources
         tasks = hash_tasks(self._plan, self._work, every=True)
-        results = self._phase("compare inputs", tasks, self._plan.input_bytes)
+        results = self._phases.run("compare inputs", tasks, self._plan.input_bytes)
         found = input_entries(sources, tasks, results, [entry.records for entry in existing.inputs])
         if build_digest(self._options, found, self._prepare()) != existing.build:
-            raise DatasetError(
-                f"{self._out.where()}: the inputs changed since this dataset was built; {OTHER_OUT}"
-            )
+            raise self._other_inputs()
+
+    def _other_inputs(self) -> DatasetError:
+        return DatasetError(
+            f"{self._out.where()}: the inputs changed since this dataset was built; {OTHER_OUT}"
+        )
 
     def _verify(
-        self, manifest: Manifest, tasks: Sequence[Task[PackResult]], parts: Sequence[PackResult]
+        self,
+        manifest: Manifest,
+        variants: range,
+        tasks: Sequence[Task[PackResult]],
+        parts: Sequence[PackResult],
     ) -> None:
-        """Read every file back before the commit.
+        """Read every new file back before the commit.
 
         Args:
+            variants: numbers of the variants that the tasks wrote.
             tasks: all tasks that wrote files.
             parts: results of `tasks`, in the same order.
         Raises:
             BuildError: a file is damaged. The next run of the build writes the file again.
         """
-        checks = verify_tasks(manifest, self._out, self._work)
-        found = self._phase("verify", checks, sum(entry.bytes for entry in manifest.files()))
+        checks = verify_tasks(manifest, self._out, self._work, variants)
+        found = self._phases.run("verify", checks, sum(check.bytes for check in checks))
         problems = [
             *check_totals(manifest),
             *(line for result in found for line in result.problems),

@@ -86,12 +86,13 @@ def absolute(planned: Plan) -> Plan:
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
     """Return a plan's name: two digests of 16 hexadecimal digits each, joined by a hyphen.
 
-    The first digest is the `dataset_digest`. The second digest covers the files, the ranges and the
-    number of partitions.
+    The first digest is the `dataset_digest`. The second digest covers the files, the ranges, and
+    the numbers of partitions and variants.
     """
     described = {**asdict(absolute(planned)), "passed_over": []}
     for source in described["sources"]:
         del source["found"]  # the user may name a file or its folder: the input is the same
+    described["variants"] = options.variants
     files = json.dumps(described, sort_keys=True)
     dataset = dataset_digest(
         options.shape(),

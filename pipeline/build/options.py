@@ -21,6 +21,7 @@ from schemas.text.one_line import check_one_line
 from schemas.text.option_checks import check_range, flag
 
 _LEAST_MEMORY: Final = 256 << 20
+MOST_VARIANTS: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: only one base class may have slots
@@ -202,6 +203,10 @@ class PreprocessOptions(DatasetOptions, _Places):
     metadata: Optional[str] = None  # noqa: UP045
     """Table (Parquet, Arrow, CSV, TSV) whose columns are added to records/, for use in --where.
     A row belongs to the record with the same accession or id."""
+    variants: int = 1
+    """Number of variants: passes over the kept records, each shuffled, cropped and packed anew. The
+    reader takes the next variant in each epoch. Each variant takes the same disk space. Run the
+    same command with a larger number to add variants to a dataset."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
     The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack
@@ -237,6 +242,8 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     def __post_init__(self) -> None:
         DatasetOptions.__post_init__(self)
+        if not 1 <= self.variants <= MOST_VARIANTS:
+            raise ValueError(f"--variants is {self.variants}, expected 1 to {MOST_VARIANTS}")
         if self.memory is not None and parse_bytes(self.memory, name="--memory") < _LEAST_MEMORY:
             raise ValueError(
                 f"--memory {self.memory} is less than one task needs: "

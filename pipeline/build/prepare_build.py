@@ -123,6 +123,8 @@ def _refuse_other_dataset(
         if existing.options.get(name) != value
     ]
     changed += _named_file_differences(planned, existing)
+    if options.variants < existing.variants:
+        changed.append(f"--variants {existing.variants} → {options.variants}")
     ours = [(source.name, source.bytes) for source in planned.sources]
     theirs = [(entry.name, entry.bytes) for entry in existing.inputs]
     if ours != theirs:

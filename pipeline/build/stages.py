@@ -104,24 +104,34 @@ def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:
     return [ReduceTask(job=job, partition=p, partitions=partitions) for p in range(partitions)]
 
 
-def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
-    """Yield levels of tasks that pack the rests of partitions.
+def rest_levels(job: Job, reduces: Sequence[ReduceTask]) -> Iterator[list[RestTask]]:
+    """Yield levels of tasks that pack the rests of reduce tasks.
 
-    A task packs at most RESTS_TOGETHER rests, to bound its memory. The first level packs `rests`.
-    Each later level packs the rests that the previous level wrote. The last level has one task.
+    A task packs at most RESTS_TOGETHER rests of one variant, to bound its memory. The first level
+    packs the rests of `reduces`. Each later level packs the rests that the previous level wrote.
+    The last level has one task for each variant.
     """
-    if not rests:
-        return
+    rests = {
+        variant: [task.rest(variant) for task in reduces if not task.final]
+        for variant in job.variants
+    }
     level = 0
-    while len(rests) > RESTS_TOGETHER:
-        groups = [
-            tuple(rests[i : i + RESTS_TOGETHER]) for i in range(0, len(rests), RESTS_TOGETHER)
-        ]
-        tasks = [
-            RestTask(job=job, level=level, index=i, rests=group, final=False)
-            for i, group in enumerate(groups)
-        ]
+    while any(rests.values()):
+        tasks: list[RestTask] = []
+        for variant, names in rests.items():
+            groups = [names[i : i + RESTS_TOGETHER] for i in range(0, len(names), RESTS_TOGETHER)]
+            written = [
+                RestTask(
+                    job=job,
+                    level=level,
+                    index=i,
+                    rests=tuple(group),
+                    final=len(groups) == 1,
+                    variant=variant,
+                )
+                for i, group in enumerate(groups)
+            ]
+            rests[variant] = [task.rest(variant) for task in written if not task.final]
+            tasks += written
         yield tasks
-        rests = [task.rest for task in tasks]
         level += 1
-    yield [RestTask(job=job, level=level, index=0, rests=tuple(rests), final=True)]

@@ -191,23 +191,29 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
     if isinstance(task, LinkTask) and isinstance(result, LinkResult):
         return result.links.name == task.links
     if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):
-        stem = task.stem
-        if set(result.shards) != set(SPLITS) or set(result.statistics) != set(SPLITS):
-            return False
-        names = [
-            (split, entry.name) for split, entries in result.shards.items() for entry in entries
-        ]
-        shards = all(
-            name.startswith(f"{split}/{stem}-") and "/" not in name[len(split) + 1 :]
-            for split, name in names
-        )
-        return (
-            shards
-            and result.records.name == f"records/{stem}.parquet"
-            and (None if result.rest is None else result.rest.name)
-            == (None if task.final else task.rest)
-        )
+        return _packed_names_are_own(task, result)
     return True
+
+
+def _packed_names_are_own(task: ReduceTask | RestTask, result: PackResult) -> bool:
+    """Return whether a result has this task's variants, and the names of its files."""
+    variants = [task.variant] if isinstance(task, RestTask) else list(task.job.variants)
+    if [packed.variant for packed in result.packed] != variants:
+        return False
+    for packed in result.packed:
+        if set(packed.shards) != set(SPLITS) or set(packed.statistics) != set(SPLITS):
+            return False
+        stem = task.stem(packed.variant)
+        for split, entries in packed.shards.items():
+            names = (entry.name for entry in entries)
+            begin = f"{split}/{stem}-"
+            if not all(name.startswith(begin) and "/" not in name[len(begin) :] for name in names):
+                return False
+        rest = None if packed.rest is None else packed.rest.name
+        if rest != (None if task.final else task.rest(packed.variant)):
+            return False
+    records = None if result.records is None else result.records.name
+    return records == (f"records/{task.stem(0)}.parquet" if 0 in variants else None)
 
 
 def _outputs(
@@ -215,10 +221,12 @@ def _outputs(
 ) -> Iterator[tuple[Folder, ShardEntry | RecordsEntry | WorkFile]]:
     """Yield each file of a result, with the folder that the file's name is relative to."""
     if isinstance(result, PackResult):
-        yield from ((out, entry) for entries in result.shards.values() for entry in entries)
-        yield out, result.records
-        if result.rest is not None:
-            yield task.work, result.rest
+        for packed in result.packed:
+            yield from ((out, entry) for entries in packed.shards.values() for entry in entries)
+            if packed.rest is not None:
+                yield task.work, packed.rest
+        if result.records is not None:
+            yield out, result.records
     elif isinstance(result, MapResult):
         yield task.work, result.spill
     elif isinstance(result, PreparedFile):

@@ -110,19 +110,30 @@ class LinkResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PackResult:
-    """Result of a task that packs sequences. `shards` and `statistics` have the splits as keys.
+class PackedVariant:
+    """What a task packed of one variant. `shards` and `statistics` have the splits as keys.
 
     rest: file of the sequences that did not fill a bucket; None if the task wrote no such file
     token_counts: number of occurrences of each token id in the shards; padding is not counted
-    metadata_records: number of records, kept or not, with a row in the table of --metadata
     """
 
+    variant: Count = 0
     rest: WorkFile | None
-    records: RecordsEntry
     shards: dict[str, tuple[ShardEntry, ...]]
     statistics: dict[str, SplitStatistics]
     token_counts: _TokenCounts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackResult:
+    """Result of a task that packs sequences.
+
+    records: records/ file; None if the task did not pack variant 0
+    metadata_records: number of records, kept or not, with a row in the table of --metadata
+    """
+
+    packed: tuple[PackedVariant, ...]
+    records: RecordsEntry | None
     metadata_records: Count = 0
 
 

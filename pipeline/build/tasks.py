@@ -8,6 +8,7 @@ and the rest of a packing task (sequences that did not fill a bucket).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeVar
@@ -30,12 +31,12 @@ OnBytes = Callable[[int], None]
 
 Result = TypeVar("Result", covariant=True)
 
-_REST: Final = "rest-of-"
+_REST: Final = re.compile(r"rest-(v\d+-)?of-")
 
 
 def writer_of(name: str) -> str:
     """Return the name of the task that wrote a work file."""
-    return name.removeprefix(_REST).removesuffix(".arrow")
+    return _REST.sub("", name, count=1).removesuffix(".arrow")
 
 
 class Task(Protocol[Result]):
@@ -169,6 +170,8 @@ class Job:
 
     build: digest of inputs, options and version
     prepared: files that options name
+    variants: numbers of the variants to build. Without variant 0, the dataset exists already, and
+        the build adds variants to it.
 
     The results of the map stage may be large. Therefore tasks read them from the file `mapped`.
     """
@@ -178,6 +181,7 @@ class Job:
     out: Folder
     work: Folder
     prepared: tuple[PreparedFile, ...] = ()
+    variants: range = range(1)
 
     @property
     def mapped(self) -> str:
@@ -214,15 +218,29 @@ class _PackingTask:
     def work(self) -> Folder:
         return self.job.work
 
+    def rest(self, variant: int) -> str:
+        """Return the name of a variant's rest file, in the work folder."""
+        return f"rest-{_prefix(variant)}of-{self.name}.arrow"
+
+    def stem(self, variant: int) -> str:
+        """Return the beginning of the names of a variant's shards. For variant 0, it is also the
+        beginning of the name of the records/ file."""
+        return f"{self.job.build}-{_prefix(variant)}{self._part}"
+
     @property
-    def rest(self) -> str:
-        """Name of the rest file, in the work folder."""
-        return f"{_REST}{self.name}.arrow"
+    def _part(self) -> str:
+        """Part of the stem that differs between the tasks of a build."""
+        raise NotImplementedError
+
+
+def _prefix(variant: int) -> str:
+    """Return the part of a file's name that says its variant."""
+    return f"v{variant}-" if variant else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceTask(_PackingTask):
-    """Deduplicate, shuffle and pack one partition."""
+    """Deduplicate one partition. For each variant, shuffle and pack it."""
 
     result_type: ClassVar[type[ReduceResult]] = ReduceResult
 
@@ -244,18 +262,18 @@ class ReduceTask(_PackingTask):
         return f"link-{self.partition:06d}.arrow" if self.job.clustered else None
 
     @property
-    def stem(self) -> str:
-        """Beginning of the names of the task's shards and records/ file."""
-        return f"{self.job.build}-{self.partition:05d}"
+    def _part(self) -> str:
+        return f"{self.partition:05d}"
 
     def identity(self) -> dict[str, Any]:
-        return {"build": self.job.build, "partition": self.partition}
+        variants = [self.job.variants.start, self.job.variants.stop]
+        return {"build": self.job.build, "partition": self.partition, "variants": variants}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestTask(_PackingTask):
-    """Pack the rests of other tasks. A `final` task packs all sequences; other tasks may write a
-    rest."""
+    """Pack the rests of other tasks, for one variant. A `final` task packs all sequences; other
+    tasks may write a rest."""
 
     result_type: ClassVar[type[PackResult]] = PackResult
 
@@ -263,19 +281,15 @@ class RestTask(_PackingTask):
     index: int
     rests: tuple[str, ...]
     final: bool
+    variant: int = 0
 
     @property
     def name(self) -> str:
-        return f"rest-{self.level}-{self.index:06d}"
+        return f"rest-{_prefix(self.variant)}{self.level}-{self.index:06d}"
 
     @property
-    def stem(self) -> str:
-        """Beginning of the names of the task's shards and records/ file."""
-        return (
-            f"{self.job.build}-rest"
-            if self.final
-            else f"{self.job.build}-rest{self.level}x{self.index:05d}"
-        )
+    def _part(self) -> str:
+        return "rest" if self.final else f"rest{self.level}x{self.index:05d}"
 
     def identity(self) -> dict[str, Any]:
         return {"build": self.job.build, "rests": list(self.rests), "final": self.final}

@@ -16,6 +16,7 @@ from pipeline.cli.arguments import UsageError
 from pipeline.cli.inspect_record import record_ids, show_record
 from pipeline.cli.subcommand_options import InspectOptions
 from pipeline.cli.summary import known_fates, summary_lines
+from pipeline.reader.order.split_shards import SplitShards, variant_of
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
@@ -70,11 +71,10 @@ def show_summary(dataset: str | Path) -> None:
     manifest = read_manifest(dataset)
     for name, value in summary_lines(manifest, known_fates(manifest, str(dataset))):
         print(f"{name:>16}  {value}")
-    for split, entries in manifest.shards.items():
-        if not entries:
-            continue
-        size = sum(entry.bytes for entry in entries) / 1e6
-        print(f"{split + ' shards':>16}  {len(entries)}, {size:,.1f} MB")
+    for split in manifest.shards:
+        sizes = [entry.bytes for _, name, entry in manifest.all_shards() if name == split]
+        if sizes:
+            print(f"{split + ' shards':>16}  {len(sizes)}, {sum(sizes) / 1e6:,.1f} MB")
     inputs = ", ".join(entry.name for entry in manifest.inputs[:5])
     print(f"{'inputs':>16}  {inputs}{', …' if len(manifest.inputs) > 5 else ''}")
     for file in manifest.named_files:
@@ -100,7 +100,7 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
         DatasetError: there is no such split or bucket.
     """
     manifest = read_manifest(dataset)
-    entry, row = _locate(manifest, split, number)
+    entry, row, variant = _locate(manifest, split, number)
     bucket = _read_row(folder_of(dataset), entry.name, row)
     ids = record_ids(dataset, manifest, bucket["record"])
     edges = bucket["cu_seqlens"]
@@ -108,9 +108,10 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
     width = console.width
     if not console.is_terminal:
         console.width = _UNWRAPPED  # another program reads the lines
-    console.print(
-        f"bucket {number} of {split}: row {row} of {entry.name}", highlight=False, markup=False
-    )
+    place = f"bucket {number} of {split}: row {row} of {entry.name}"
+    if manifest.variants > 1:
+        place += f", variant {variant}"
+    console.print(place, highlight=False, markup=False)
     fill = f"fill {100 * bucket['num_tokens'] / manifest.capacity:.2f} %"
     tokens_of = f"{bucket['num_tokens']:,} of {manifest.capacity:,} tokens ({fill})"
     cost = f"Σ length² {sum((b - a) ** 2 for a, b in _spans(bucket)):,}"
@@ -176,18 +177,20 @@ def _shards_of(manifest: Manifest, split: str) -> tuple[ShardEntry, ...]:
     return entries
 
 
-def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, int]:
-    entries = _shards_of(manifest, split)
-    if not entries:
+def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, int, int]:
+    """Return shard, row and variant of a bucket by its number in stored order.
+
+    Raises:
+        DatasetError: there is no such split or bucket.
+    """
+    if not _shards_of(manifest, split):
         raise DatasetError(f"no bucket {number} in {split}: this split is empty")
-    row = number
-    for entry in entries if number >= 0 else ():
-        if row < entry.buckets:
-            return entry, row
-        row -= entry.buckets
-    raise DatasetError(
-        f"no bucket {number} in {split}; it has {sum(e.buckets for e in entries):,}, counted from 0"
-    )
+    shards = SplitShards(manifest, split)
+    buckets = sum(shards.buckets)
+    if not 0 <= number < buckets:
+        raise DatasetError(f"no bucket {number} in {split}; it has {buckets:,}, counted from 0")
+    shard, row = shards.find(number)
+    return shards.entry(shard), row, variant_of(shard)
 
 
 def _read_row(folder: Folder, name: str, row: int) -> dict[str, Any]:

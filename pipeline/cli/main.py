@@ -108,7 +108,10 @@ def _start_workers_early(arguments: list[str]) -> None:
     from pipeline.executors.processes import preload
 
     on_s3 = any(argument.startswith("s3://") for argument in arguments)
-    tasks = {"preprocess": "pipeline.build.run_task", "verify": "pipeline.build.verify_dataset"}
+    tasks = {
+        "preprocess": "pipeline.build.run_task",
+        "verify": "pipeline.build.verify.verify_dataset",
+    }
     preload(tasks[arguments[0]], *(["pipeline.storage.object_folder", "s3fs"] * on_s3))
 
 

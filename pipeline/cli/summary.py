@@ -59,6 +59,9 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     if metadata is not None:
         yield "metadata", metadata
     yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
+    if manifest.variants > 1:
+        variants = f"{manifest.variants:,}, and each epoch reads the next one"
+        yield "variants", f"{variants}; all numbers here are of variant 0"
     if gaps := sum(manifest.residue_counts.get(gap, 0) for gap in GAPS):
         kept = f"{plural(gaps, 'gap character')} ({' or '.join(GAPS)}) in buckets, one token each"
         yield "gaps", f"{kept}: remove them from the input if they are left over from an alignment"
@@ -133,7 +136,16 @@ def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[s
             f"{plural(fates.cropped_records, 'record')} to {manifest.longest_piece:,} residues"
         )
         lost = plural(fates.cropped(manifest), "residue")
-        yield "cropped", f"{records}: {lost} left out (--long split keeps them)"
+        yield "cropped", f"{records}: {lost} left out ({_keeping_residues(manifest)})"
+
+
+def _keeping_residues(manifest: Manifest) -> str:
+    """Return how to keep the residues that cropping leaves out."""
+    if manifest.options["long"] != "crop":
+        return "--long split keeps them"
+    if manifest.variants > 1:
+        return "other variants hold other windows; `thdpack stats` shows the coverage"
+    return "--long split keeps them, and --variants 8 adds other windows"
 
 
 def known_fates(manifest: Manifest, dataset: str) -> ResidueFates | None:

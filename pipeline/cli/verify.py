@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pipeline.build.verify_dataset import verify_dataset
+from pipeline.build.verify.verify_dataset import verify_dataset
 from pipeline.cli.subcommand_options import VerifyOptions
 from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials

@@ -25,7 +25,7 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
     Returns:
         A bucket with input_ids uint8[k × capacity] and cu_seqlens int32[k × slots + 1]. Both shapes
         are static. cu_seqlens holds the offsets of the sequences and tail pieces, bucket after
-        bucket, and then repeats k × capacity. `position` is the position of the first bucket.
+        bucket, and then repeats k × capacity. `position` and `epoch` are those of the first bucket.
     Raises:
         ValueError: the list is empty, or the buckets differ in shape.
     """
@@ -48,6 +48,7 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
         num_seqs=sum(bucket.num_seqs for bucket in buckets),
         num_tokens=sum(bucket.num_tokens for bucket in buckets),
         position=buckets[0].position,
+        epoch=buckets[0].epoch,
     )
 
 

@@ -116,8 +116,9 @@ class MappedShard:
             [numbers(batch.column("num_tokens"), np.int32) for batch in batches]
         ).data
 
-    def bucket(self, row: int, position: int) -> Bucket:
-        """Return the bucket in a row, labelled with its position in the global order."""
+    def bucket(self, row: int, position: int, epoch: int) -> Bucket:
+        """Return the bucket in a row, labelled with its position in the global order and its
+        epoch."""
         batch = bisect_right(self._first_rows, row) - 1
         return Bucket(
             input_ids=self._tokens[batch][row - self._first_rows[batch]],
@@ -126,6 +127,7 @@ class MappedShard:
             num_seqs=self._num_seqs[row],
             num_tokens=self._num_tokens[row],
             position=position,
+            epoch=epoch,
         )
 
     def records(self, row: int) -> NDArray[np.int64]:

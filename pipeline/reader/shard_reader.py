@@ -39,7 +39,8 @@ _BLOCK: Final = 8192
 class ShardReader(ReaderOptions, GlobalCursor):
     """An endless iterator over this rank's buckets of one split.
 
-    `len` is the number of buckets in an epoch on all ranks.
+    `len` is the number of buckets in an epoch on all ranks. If the dataset has several variants
+    (`--variants`), an epoch reads one variant, and `len` is the number of buckets in all of them.
 
     Args:
         url: folder of the dataset, or a URL of any protocol that fsspec supports.

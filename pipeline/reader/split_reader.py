@@ -21,6 +21,7 @@ from pipeline.reader.cache.shard_cache import ShardCache
 from pipeline.reader.fork_guard import call_after_fork
 from pipeline.reader.mapped_shard import MappedShard
 from pipeline.reader.order.global_order import WINDOW_SHARDS, Order
+from pipeline.reader.order.split_shards import SplitShards
 from pipeline.reader.prefetch import ShardLoader
 from pipeline.reader.reader_options import ReaderOptions
 from pipeline.storage.read_manifest import read_manifest
@@ -60,14 +61,13 @@ class SplitReader:
             raise DatasetError(
                 f"{url}: no split {split!r}; it has {', '.join(self.manifest.shards)}"
             )
-        self._entries = [entry for entry in self.manifest.shards[split] if entry.buckets]
-        if not self._entries:
+        self._shards = SplitShards(self.manifest, split)
+        if not self._shards.buckets[0]:
             raise DatasetError(
                 f"{url}: split {split!r} is empty: build the dataset with a larger share of "
                 f"{split}, see --split of thdpack preprocess"
             )
-        self._first_numbers = np.cumsum([0, *(entry.buckets for entry in self._entries)])
-        self._order = Order([entry.buckets for entry in self._entries], seed)
+        self._order = Order(self._shards.buckets, self._shards.counts, seed)
         self._prefetch = prefetch
         self._place = 0, 0
         self._mapped: dict[int, MappedShard] = {}
@@ -117,7 +117,7 @@ class SplitReader:
 
     @property
     def buckets(self) -> int:
-        """Number of buckets in the split, which is also the number of positions in an epoch."""
+        """Number of buckets of the split in all variants."""
         return self._order.buckets
 
     @property
@@ -134,9 +134,14 @@ class SplitReader:
         """
         if self._cache is None:
             return 0
-        fewest = min(entry.buckets for entry in self._entries)
+        entries = [
+            entry
+            for variant in range(self.manifest.variants)
+            for entry in self._shards.entries(variant)
+        ]
+        fewest = min(entry.buckets for entry in entries)
         shards = WINDOW_SHARDS + self._prefetch + -(-step // fewest)
-        return sum(sorted((entry.bytes for entry in self._entries), reverse=True)[:shards])
+        return sum(sorted((entry.bytes for entry in entries), reverse=True)[:shards])
 
     def take(
         self, positions: NDArray[np.int64], labels: NDArray[np.int64] | None = None
@@ -150,12 +155,12 @@ class SplitReader:
         labels = positions if labels is None else labels
         done = 0
         while done < positions.size:
-            epoch, offset = divmod(int(positions[done]), self.buckets)
+            epoch, first = self._order.epoch_at(int(positions[done]))
             order = self._order.epoch(epoch)
-            window = order.window_at(offset)
-            end = epoch * self.buckets + int(order.starts[window + 1])
+            window = order.window_at(int(positions[done]) - first)
+            end = first + int(order.starts[window + 1])
             in_window = slice(done, int(np.searchsorted(positions, end)))
-            shards, rows = order.locate(window, positions[in_window] - epoch * self.buckets)
+            shards, rows = order.locate(window, positions[in_window] - first)
             self._enter(epoch, window)
             open_shards = self._mapped
             for shard, row, label in zip(
@@ -164,13 +169,12 @@ class SplitReader:
                 found = open_shards.get(shard)
                 if found is None:  # `except KeyError` would add a KeyError to later tracebacks
                     found = open_shards[shard] = self._loader.get(shard)
-                yield found.bucket(row, label)
+                yield found.bucket(row, label, epoch)
             done = in_window.stop
 
     def number_at(self, position: int) -> int:
         """Return the number, in stored order, of the bucket at a position."""
-        shard, row = self._order.locate(position)
-        return int(self._first_numbers[shard]) + row
+        return self._shards.number(*self._order.locate(position))
 
     def bucket(self, number: int) -> Bucket:
         """Return a bucket by its number in stored order.
@@ -179,7 +183,7 @@ class SplitReader:
             IndexError: no bucket has this number.
             ClosedError: `stop` was called.
         """
-        return self._numbered(number, lambda shard, row: shard.bucket(row, -1))
+        return self._numbered(number, lambda shard, row: shard.bucket(row, -1, -1))
 
     def records(self, number: int) -> NDArray[np.int64]:
         """Return the record of each sequence in a bucket, int64[num_seqs].
@@ -197,8 +201,7 @@ class SplitReader:
             raise IndexError(
                 f"no bucket {number}: the split has {self.buckets} buckets, numbered from 0"
             )
-        shard = int(np.searchsorted(self._first_numbers, number, side="right")) - 1
-        row = number - int(self._first_numbers[shard])
+        shard, row = self._shards.find(number)
         mapped = self._mapped.get(shard)
         if mapped is not None:
             return read(mapped, row)
@@ -232,7 +235,7 @@ class SplitReader:
         self._loader.want([*now, *islice(self._order.shards_after(epoch, window), self._prefetch)])
 
     def _open(self, shard: int) -> MappedShard:
-        entry, first_time = self._entries[shard], shard not in self._checked
+        entry, first_time = self._shards.entry(shard), shard not in self._checked
         if self._cache is not None:
             shard_map = self._cache.open(entry, self.shape, check_buckets=first_time)
         else:
@@ -252,8 +255,11 @@ class SplitReader:
         hash of this shard.
         """
         epoch, window = self._place
-        after = islice(self._order.shards_after(epoch, window), 2 * len(self._entries))
+        next_variants = (self._order.variant(epoch + i) for i in range(2))
+        shards = sum(len(self._shards.entries(variant)) for variant in next_variants)
+        after = islice(self._order.shards_after(epoch, window), shards)
         distance = 0
         for shard in (*self._order.epoch(epoch).window_shards(window), *after):
-            yield distance, self._entries[shard].xxh3_128
-            distance += self._entries[shard].buckets
+            entry = self._shards.entry(shard)
+            yield distance, entry.xxh3_128
+            distance += entry.buckets

@@ -34,7 +34,7 @@ def test_preprocessing_and_the_command_line_import_no_heavy_packages() -> None:
         "import schemas.manifest",
         "import pipeline.build.map_stage.partition_records, pipeline.build.task_markers, "
         "pipeline.build.reduce_stage.reduce_partition, pipeline.build.verify.check_shards",
-        "import pipeline.build.verify_dataset, pipeline.build.build_dataset, "
+        "import pipeline.build.verify.verify_dataset, pipeline.build.build_dataset, "
         "pipeline.cli.inspect_dataset",
         "import pipeline.report.gather.fasta, pipeline.report.command, "
         "pipeline.report.render.terminal",
@@ -58,7 +58,7 @@ from pipeline.build.progress import PlainReporter
 pipeline.executors.processes.ProcessExecutor = InThisProcess
 options = PreprocessOptions(inputs=("data/sample.fasta",), out={str(tmp_path / "out")!r})
 pipeline.build.build_dataset.build(options, PlainReporter())
-from pipeline.build.verify_dataset import verify_dataset
+from pipeline.build.verify.verify_dataset import verify_dataset
 assert verify_dataset(options.out, deep=True) == []
 """)[-1]
     assert {

@@ -104,7 +104,8 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
                 _run(listed, [task for task in reduces if task.name == name], executor, report)
 
             def finish() -> Built:
-                return build.finish(job, map_outcome, results_of(listed, "reduce", reduces))
+                results = results_of(listed, "reduce", reduces)
+                return build.finish(job, map_outcome, results, _extended(existing, listed))
 
             return mended(finish, run_again, listed.work, report)
 
@@ -205,18 +206,27 @@ def _refuse_changed(source: Source) -> None:
         )
 
 
+def _extended(existing: Manifest | None, listed: TaskList) -> Manifest | None:
+    """Return the dataset to which the listed tasks add variants; None if they build a dataset."""
+    return existing if listed.first_variant else None
+
+
 def _is_planned(existing: Manifest, listed: TaskList, map_outcome: MapOutcome) -> bool:
-    """Return whether the existing dataset is the planned one. With --overwrite, return False.
+    """Return whether the existing dataset is the planned one. Return False with --overwrite, or if
+    the listed tasks add variants to the existing dataset.
 
     Raises:
-        DatasetError: the existing dataset has other inputs or is damaged, and --overwrite was not
-            given.
+        DatasetError: the existing dataset has other inputs, another number of variants, or is
+            damaged, and --overwrite was not given.
     """
     if listed.options.overwrite:  # the existing dataset may be damaged
         return False
     problem = missing_file(existing, listed.out)
-    if existing.build == map_outcome.build and problem is None:
-        return True
-    problem = problem or "the inputs changed since this dataset was built"
-    remedy = "choose another --out, or replace it with --overwrite when planning"
-    raise DatasetError(f"{listed.out.where()}: {problem}; {remedy}")
+    if existing.build != map_outcome.build:
+        problem = problem or "the inputs changed since this dataset was built"
+    elif existing.variants not in (listed.first_variant, listed.options.variants):
+        problem = problem or f"this dataset has {existing.variants} variants now"
+    if problem is not None:
+        remedy = "choose another --out, or replace it with --overwrite when planning"
+        raise DatasetError(f"{listed.out.where()}: {problem}; {remedy}")
+    return existing.variants == listed.options.variants

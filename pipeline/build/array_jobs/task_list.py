@@ -40,11 +40,16 @@ STAGES: Final = ("map", "link", "reduce")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskList:
-    """A planned build."""
+    """A planned build.
+
+    first_variant: number of the first variant to build; 0, unless the build adds variants to an
+        existing dataset
+    """
 
     options: PreprocessOptions
     plan: Plan
     destination: Destination
+    first_variant: int = 0
 
     @property
     def out(self) -> Folder:
@@ -100,6 +105,7 @@ class TaskList:
             out=self.out,
             work=self.work,
             prepared=self.prepared,
+            variants=range(self.first_variant, self.options.variants),
         )
 
     @property
@@ -113,6 +119,7 @@ class TaskList:
             "code": code_digest(),
             "digest": self.digest,
             "version_at_start": self.destination.version_at_start,
+            "first_variant": self.first_variant,
             "options": asdict(self.options),
             "plan": {**asdict(self.plan), "passed_over": []},
         }
@@ -142,7 +149,12 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         _refuse_secrets(*(source.url for source in planned.sources))  # also URLs in an @LIST
         _refuse_secrets(*(file.url for file in planned.named_files))
         planned = replace(absolute(planned), passed_over=())
-        listed = TaskList(options=options, plan=planned, destination=destination)
+        listed = TaskList(
+            options=options,
+            plan=planned,
+            destination=destination,
+            first_variant=_first_variant(existing, options),
+        )
         for task in prepare_tasks(planned, listed.work):
             report.note(f"read --{task.file.option} {without_credentials(task.file.url)}")
             run_once(task, lambda _: None, out=destination.out, durable=True)
@@ -155,6 +167,14 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
                 "commit` then removes the task list"
             )
     return listed
+
+
+def _first_variant(existing: Manifest | None, options: PreprocessOptions) -> int:
+    """Return the number of the first variant that a build adds to an existing dataset; 0 without
+    such a dataset, or if all variants exist."""
+    if existing is None or options.overwrite or existing.variants >= options.variants:
+        return 0
+    return existing.variants
 
 
 def _refuse_secrets(*urls: str) -> None:
@@ -219,4 +239,9 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
             "somebody planned with --overwrite; plan with another --out"
         )
     destination.resume(found.version_at_start)
-    return TaskList(options=found.options, plan=found.plan, destination=destination)
+    return TaskList(
+        options=found.options,
+        plan=found.plan,
+        destination=destination,
+        first_variant=found.first_variant,
+    )

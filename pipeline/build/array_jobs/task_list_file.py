@@ -19,12 +19,14 @@ class NotedList(msgspec.Struct, forbid_unknown_fields=True):
     code: digest of the source code of thdpack
     digest: name of the plan, which is made of two digests (see `plan_digest`)
     version_at_start: version of the manifest when the tasks were planned; see `Destination`
+    first_variant: see `TaskList`
     """
 
     thdpack: str
     code: str
     digest: str
     version_at_start: str | None
+    first_variant: int
     options: PreprocessOptions
     plan: Plan
 
@@ -55,6 +57,7 @@ def read_list(content: bytes, where: str) -> NotedList:
         plan_digest(task_list.options, task_list.plan) != task_list.digest
         or not _consistent(task_list.plan)
         or task_list.options.scratch is not None
+        or not 0 <= task_list.first_variant < task_list.options.variants
     ):
         raise BuildError(f"{where}: contradicts itself; {again}")
     return task_list

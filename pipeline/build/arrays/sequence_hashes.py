@@ -12,7 +12,7 @@ from pipeline.build.arrays.bucket_kernel import gather
 from pipeline.build.arrays.hash_kernel import xxh3_128_digests
 from schemas.shard import SPLITS
 from schemas.split_fractions import SplitFractions
-from schemas.splitmix import mix
+from schemas.splitmix import mix, mix_all
 
 HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
 """The 16 digest bytes of an xxh3_128, as two big-endian integers."""
@@ -148,3 +148,8 @@ def shuffle_keys(
     for part in (hashes["high"], hashes["low"], ordinals, pieces):
         key = mix(key ^ part.astype(np.uint64))
     return key
+
+
+def variant_seed(seed: int, variant: int) -> int:
+    """Return the seed of a variant's shuffle and random windows. Variant 0 has the seed itself."""
+    return mix_all(seed, variant) if variant else seed

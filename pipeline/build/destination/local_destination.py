@@ -36,14 +36,15 @@ _NO_RESULTS: Final = ("lock", "stdin")
 _FOLDERS: Final = (WORK, *SPLITS, "records")
 _TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 _WORK_FILE: Final = re.compile(
-    r"((prepared|map|similar|clustered|link|hash|reduce|verify|rest-\d+)-\d{6,}|mapped-[0-9a-f]{16}"
+    r"((prepared|map|similar|clustered|link|hash|reduce|verify|rest-(v\d+-)?\d+)-\d{6,}"
+    r"|mapped-[0-9a-f]{16}"
     r"|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
-    r"|((prepared|map|similar|clustered|link|rest-of-(reduce|rest-\d+))-\d{6,}"
+    r"|((prepared|map|similar|clustered|link|rest-(v\d+-)?of-(reduce|rest-(v\d+-)?\d+))-\d{6,}"
     r"|joined-[0-9a-f]{16})\.arrow"
     r"|stdin|thdpack-(spill|clusters)-\w+|thdpack-mmseqs-[\w-]+|\.nfs\w+"
 )
 _DATASET_FILE: Final = re.compile(
-    r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)"
+    r"[0-9a-f]{16}-(v\d+-)?(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)"
 )
 
 

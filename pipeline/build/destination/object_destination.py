@@ -244,6 +244,7 @@ def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
 
     values = {
         "options": options.shape(),
+        "variants": options.variants,
         "sources": [[s.name, s.fingerprint, s.format, s.compression] for s in planned.sources],
         "named_files": [[f.option, f.name, f.fingerprint] for f in planned.named_files],
         "ranges": planned.ranges,

@@ -10,15 +10,22 @@
    (`write_records`).
 6. Save the sequences that did not fill a bucket, with their records, as a rest (`rests`).
 
-Rest tasks then repeat steps 4 to 6 for the rests of many partitions together. The last rest task
-packs all sequences that remain. A build with one partition has no rest.
+With --variants, steps 3, 4 and 6 are repeated for each variant, with another seed. Step 5 belongs
+to variant 0.
+
+Rest tasks then repeat steps 4 to 6 for the rests of many partitions together. The last rest task of
+a variant packs all sequences that remain. A build with one partition has no rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.build.arrays.sequence_hashes import variant_seed
 from pipeline.build.clusters.joined_clusters import load_joined
 from pipeline.build.clusters.link_files import RecordClusters
 from pipeline.build.exclusion.exclusion_index import ExclusionIndex, load_exclusions
@@ -34,11 +41,26 @@ from pipeline.build.reduce_stage.spilled_records import SpilledRecords
 from pipeline.build.reduce_stage.whole_partition import Partition, whole_partition
 from pipeline.build.reduce_stage.write_records import AddedColumns, write_records
 from pipeline.build.reduce_stage.write_shards import WrittenSplit, write_split
-from pipeline.build.task_results import PackResult, ReduceResult
+from pipeline.build.task_results import PackedVariant, PackResult, ReduceResult
 from pipeline.build.tasks import OnBytes, ReduceTask, RestTask
 from pipeline.storage.atomic_write import Finisher
+from schemas.manifest_entries import RecordsEntry
 from schemas.records import STATUS_CODES
 from schemas.shard import CROPPING, SPLITS
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSequences:
+    """The sequences of a variant.
+
+    number: number of the variant
+    sequences: N sequences, in shuffled order
+    row: int64[N], index of each sequence's row in the partition
+    """
+
+    number: int
+    sequences: Sequences
+    row: NDArray[np.int64]
 
 
 def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
@@ -60,19 +82,12 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
         if spilled.large
         else whole_partition(next(spilled.runs()), options, on_bytes, exclusion)
     )
-    rows = partition.rows
-    sequences, row = shuffled_sequences(
-        rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options
-    )
-    packed = _pack_and_write(task, partition, sequences, row, index)
+    packed = _pack_and_write(task, partition, _every_variant(task, partition), index)
     by_kind, by_file = exclusion_counts(exclusion)
     return ReduceResult(
-        rest=packed.rest,
+        packed=packed.packed,
         records=packed.records,
         metadata_records=packed.metadata_records,
-        shards=packed.shards,
-        statistics=packed.statistics,
-        token_counts=packed.token_counts,
         status=dict(zip(STATUS_CODES, partition.counts.tolist(), strict=True)),
         residues_in=int(partition.residues.sum()),
         residues=dict(zip(STATUS_CODES, partition.residues.tolist(), strict=True)),
@@ -81,6 +96,17 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
         excluded_by_kind=by_kind,
         excluded_by_file=by_file,
     )
+
+
+def _every_variant(task: ReduceTask, partition: Partition) -> Iterator[VariantSequences]:
+    """Yield the shuffled sequences of each variant."""
+    rows, options = partition.rows, task.job.options
+    for variant in task.job.variants:
+        seed = variant_seed(options.seed, variant)
+        sequences, row = shuffled_sequences(
+            rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options, seed
+        )
+        yield VariantSequences(variant, sequences, row)
 
 
 def _cropped_records(partition: Partition, options: DatasetOptions) -> int:
@@ -103,99 +129,126 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
     partition, sequences = load_rests(task.work, task.rests)
     on_bytes(partition.tokens.size)
     order = shuffle_order(sequences)
-    return _pack_and_write(task, partition, sequences.take(order), order)
+    variant = VariantSequences(task.variant, sequences.take(order), order)
+    return _pack_and_write(task, partition, [variant])
 
 
 def _pack_and_write(
     task: ReduceTask | RestTask,
     partition: Partition,
-    sequences: Sequences,
-    row: NDArray[np.int64],
+    variants: Iterable[VariantSequences],
     exclusions: ExclusionIndex | None = None,
 ) -> PackResult:
-    """Pack sequences; write shards, records and rest.
+    """Pack the sequences of each variant; write shards and rests. For variant 0, also write
+    records/.
 
-    The task that packs a record's first sequence writes the record's row.
+    The task that packs a record's first sequence in variant 0 writes the record's row.
 
     Args:
         partition: a ReduceTask's partition has a row for each record. A RestTask's partition has a
             row for each sequence, and only the rows of first sequences are written.
-        sequences: N sequences, in shuffled order.
-        row: int64[N], index of each sequence's row in the partition.
         exclusions: entries of --exclude; None for a RestTask, all of whose records are kept.
     """
-    job = task.job
+    packed: list[PackedVariant] = []
+    records, matched = None, 0
     with Finisher() as finisher:
-        written, left_over = _write_splits(task, partition, sequences, row, finisher)
-        to_write = _rows_to_write(len(partition.rows), sequences, row, left_over)
-        left_over_rows = np.concatenate([part.row for part in left_over])
-        records, matched = write_records(
-            partition.rows_to_write(to_write, left_over_rows),
-            f"records/{task.stem}.parquet",
-            names=load_map_outcome(job.work, job.mapped).names,
-            added=AddedColumns(
-                keep_header=job.options.keep_header,
-                metadata=metadata_table(job.prepared, job.work),
-                exclusions=exclusions,
-            ),
-            out=job.out,
-            finisher=finisher,
-        )
-        rest = None if task.final else save_rest(job.work, task.rest, left_over, partition)
-    return PackResult(
-        rest=rest,
-        records=records,
-        metadata_records=matched,
-        shards={split: tuple(result.entries) for split, result in written.items()},
-        statistics={split: result.statistics for split, result in written.items()},
-        token_counts=tuple(
-            np.sum([result.token_counts for result in written.values()], axis=0).tolist()
+        for variant in variants:
+            number = variant.number
+            written, left_over = _write_splits(task, partition, variant, finisher)
+            if number == 0:
+                records, matched = _write_rows(
+                    task, partition, variant, left_over, exclusions, finisher
+                )
+            # records/ is written with variant 0, so the rests of other variants need no ids
+            take = partition.take if number == 0 else partition.rows.take
+            rest = None
+            if not task.final:
+                rows = [take(part.row) for part in left_over]
+                rest = save_rest(task.work, task.rest(number), left_over, rows, partition.tokens)
+            packed.append(
+                PackedVariant(
+                    variant=number,
+                    rest=rest,
+                    shards={split: tuple(result.entries) for split, result in written.items()},
+                    statistics={split: result.statistics for split, result in written.items()},
+                    token_counts=tuple(
+                        np.sum(
+                            [result.token_counts for result in written.values()], axis=0
+                        ).tolist()
+                    ),
+                )
+            )
+    return PackResult(packed=tuple(packed), records=records, metadata_records=matched)
+
+
+def _write_rows(
+    task: ReduceTask | RestTask,
+    partition: Partition,
+    variant: VariantSequences,
+    left_over: list[LeftOver],
+    exclusions: ExclusionIndex | None,
+    finisher: Finisher,
+) -> tuple[RecordsEntry, int]:
+    """Write the records/ file of a task; see `write_records`."""
+    job = task.job
+    to_write = _rows_to_write(len(partition.rows), variant, left_over)
+    return write_records(
+        partition.rows_to_write(to_write, np.concatenate([part.row for part in left_over])),
+        f"records/{task.stem(0)}.parquet",
+        names=load_map_outcome(job.work, job.mapped).names,
+        added=AddedColumns(
+            keep_header=job.options.keep_header,
+            metadata=metadata_table(job.prepared, job.work),
+            exclusions=exclusions,
         ),
+        out=job.out,
+        finisher=finisher,
     )
 
 
 def _write_splits(
     task: ReduceTask | RestTask,
     partition: Partition,
-    sequences: Sequences,
-    row: NDArray[np.int64],
+    variant: VariantSequences,
     finisher: Finisher,
 ) -> tuple[dict[str, WrittenSplit], list[LeftOver]]:
     """Pack and write each split, and return the left-over sequences.
 
-    In the partition's rows, set shard and bucket of each record.
+    For variant 0, set shard and bucket of each record in the partition's rows.
     """
     written: dict[str, WrittenSplit] = {}
     left_over: list[LeftOver] = []
     for code, split in enumerate(SPLITS):
-        chosen = np.flatnonzero(partition.rows.split[row] == code)
-        part, part_row = sequences.take(chosen), row[chosen]
+        chosen = np.flatnonzero(partition.rows.split[variant.row] == code)
+        part, part_row = variant.sequences.take(chosen), variant.row[chosen]
         result = write_split(
             partition.tokens,
             part,
             task.job.options,
             split=split,
-            stem=task.stem,
+            stem=task.stem(variant.number),
             final=task.final,
             out=task.job.out,
             finisher=finisher,
         )
-        partition.rows.place(part_row, part.first, result)
+        if variant.number == 0:
+            partition.rows.place(part_row, part.first, result)
         left_over.append(LeftOver(code, part.take(result.left_over), part_row[result.left_over]))
         written[split] = result
     return written, left_over
 
 
 def _rows_to_write(
-    rows: int, sequences: Sequences, row: NDArray[np.int64], left_over: list[LeftOver]
+    rows: int, variant: VariantSequences, left_over: list[LeftOver]
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows that this task writes, bool[rows].
 
     This task writes records that were not kept, and records whose first sequence this task packed.
     """
     to_write = np.ones(rows, dtype=np.bool_)
-    to_write[row[~sequences.first]] = False
-    to_write[row[sequences.first]] = True
+    first = variant.sequences.first
+    to_write[variant.row[~first]] = False
+    to_write[variant.row[first]] = True
     for part in left_over:
         to_write[part.row[part.sequences.first]] = False
     return to_write

@@ -64,14 +64,21 @@ class LeftOver:
 
 
 def save_rest(
-    work: Folder, name: str, left_over: Sequence[LeftOver], partition: Partition
+    work: Folder,
+    name: str,
+    left_over: Sequence[LeftOver],
+    rows: Sequence[RecordRows],
+    tokens: NDArray[np.uint8],
 ) -> WorkFile:
     """Write left-over sequences and their records as a rest.
 
+    Args:
+        rows: for each item of `left_over`, the record of each of its sequences.
+        tokens: uint8[T], residue tokens of the partition.
     Raises:
         BuildError: the file cannot be written.
     """
-    tables = [_rest_table(part, partition.take(part.row), partition.tokens) for part in left_over]
+    tables = [_rest_table(*each, tokens) for each in zip(left_over, rows, strict=True)]
     return write_rest(work, name, pa.concat_tables(tables))
 
 

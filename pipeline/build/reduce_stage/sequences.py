@@ -61,6 +61,7 @@ def shuffled_sequences(
     ordinals: NDArray[np.int64],
     begin: NDArray[np.int64],
     options: DatasetOptions,
+    seed: int,
 ) -> tuple[Sequences, NDArray[np.int64]]:
     """Crop or split the kept records of a partition into sequences, and shuffle the sequences.
 
@@ -70,6 +71,7 @@ def shuffled_sequences(
         status: int8[N], status of each record.
         hashes: HASH[N], hash of each record.
         begin: int64[N], index of each record's first residue in the token array.
+        seed: seed of the shuffle and of random windows; see `variant_seed`.
     Returns:
         The M sequences in shuffled order, and int64[M], the index of each sequence's record.
     """
@@ -82,7 +84,7 @@ def shuffled_sequences(
     )
     row = np.repeat(kept, pieces)
     piece = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    key = shuffle_keys(hashes[row], ordinals[row], piece, options.seed)
+    key = shuffle_keys(hashes[row], ordinals[row], piece, seed)
     start = window_starts(key, residues[row], most) if options.long == "crop" else piece * most
     order = np.argsort(key)  # four times as fast as a stable sort
     if (key[order][1:] == key[order][:-1]).any():

@@ -181,22 +181,31 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
     return VerifyResult(problems=tuple(problems))
 
 
-def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
-    """Return tasks for all files. Each has about _TASK_BYTES of shards and some records/ files."""
+def verify_tasks(
+    manifest: Manifest, out: Folder, work: Folder, variants: range | None = None
+) -> list[VerifyTask]:
+    """Return tasks for all files. Each has about _TASK_BYTES of shards and some records/ files.
+
+    Args:
+        variants: numbers of the variants whose shards are checked; None for all. records/ belongs
+            to variant 0.
+    """
+    variants = range(manifest.variants) if variants is None else variants
     groups: list[list[ShardEntry]] = [[]]
     size = 0
-    for entry in (entry for shards in manifest.shards.values() for entry in shards):
+    for _, _, entry in manifest.all_shards(variants):
         if size >= _TASK_BYTES:
             groups.append([])
             size = 0
         groups[-1].append(entry)
         size += entry.bytes
     count = len(groups)
+    records = manifest.records if 0 in variants else ()
     return [
         VerifyTask(
             index=i,
             shards=tuple(group),
-            records=tuple(manifest.records[i::count]),
+            records=tuple(records[i::count]),
             rules=bucket_rules(manifest),
             out=out,
             work=work,
@@ -208,19 +217,23 @@ def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTa
 def check_totals(manifest: Manifest) -> list[str]:
     """Return one line for each contradiction inside a manifest."""
     problems = []
-    for split, totals in manifest.splits.items():
-        entries = manifest.shards.get(split, ())
-        found = sum(e.buckets for e in entries), sum(e.tokens for e in entries)
-        if found != (totals.buckets, totals.tokens):
-            problems.append(
-                f"manifest: {split} has {found[0]} buckets and {found[1]} tokens in shards, "
-                f"but its totals are {totals.buckets} buckets and {totals.tokens} tokens"
-            )
-        if totals.pieces_max > manifest.slots:
-            problems.append(
-                f"manifest: a bucket of {split} needs {totals.pieces_max} slots, "
-                f"the manifest has {manifest.slots}"
-            )
+    for variant in range(manifest.variants):
+        of_variant = f"variant {variant}, " if manifest.variants > 1 else ""
+        shards = manifest.shards_of(variant)
+        for split, totals in manifest.splits_of(variant).items():
+            entries = shards.get(split, ())
+            found = sum(e.buckets for e in entries), sum(e.tokens for e in entries)
+            if found != (totals.buckets, totals.tokens):
+                problems.append(
+                    f"manifest: {of_variant}{split} has {found[0]} buckets and {found[1]} tokens "
+                    f"in shards, but its totals are {totals.buckets} buckets and {totals.tokens} "
+                    "tokens"
+                )
+            if totals.pieces_max > manifest.slots:
+                problems.append(
+                    f"manifest: a bucket of {of_variant}{split} needs {totals.pieces_max} slots, "
+                    f"the manifest has {manifest.slots}"
+                )
     if sum(e.rows for e in manifest.records) != sum(manifest.records_by_status.values()):
         problems.append(
             "manifest: the number of rows in records/ is not the sum of records_by_status"

@@ -5,24 +5,24 @@
 2. Check each shard, and compare each sequence with its record's row: shard, bucket, split, number
    of residues, hash and unknown letters (`compare_shard.py`).
 3. Compare statuses, duplicates and exclusions with each other and with the manifest. Check that the
-   first piece of each kept record is in the buckets exactly once. The first piece is the whole
-   record or, of a long record, the first max_seq_len - 2 residues.
+   first piece of each kept record is in the buckets of each variant exactly once. The first piece
+   is the whole record or, of a long record, the first max_seq_len - 2 residues.
 4. Join the pieces of each record that `--long split` cut, and check the joined record
    (`long_records.py`).
 5. Compare the first pieces of records. With `--dedup cropped`, no two kept records have equal first
    pieces. With `--clusters`, records with equal first pieces are in one cluster.
 
 Steps 1 and 2 run as tasks in several processes. The work file has 64 bytes for each record. With
-`--dedup cropped` or `--clusters`, a second work file has 16 bytes for each record. The last steps
-also need about 16 bytes of memory for each record. With `--long split`, the work files hold the
-residues of long records, too. Work files are mapped into memory, so the
-operating system can write their pages to disk when memory is scarce.
+`--dedup cropped` or `--clusters`, a second work file has 16 bytes for each record. Each variant
+after variant 0 adds one byte for each record. The last steps also need about 16 bytes of memory for
+each record. With `--long split`, the work files hold the residues of long records, too. Work files
+are mapped into memory, so the operating system can write their pages to disk when memory is scarce.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,10 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build.verify.compare_shard import (
-    NOT_SEEN,
     ShardResult,
     ShardTask,
     compare_shard,
+    not_seen,
 )
 from pipeline.build.verify.deep_job import DeepJob
 from pipeline.build.verify.findings import Findings
@@ -77,9 +77,8 @@ def compare_records(
         executor,
         compare_shard,
         [
-            ShardTask(job, split, entry, compare)
-            for split, entries in manifest.shards.items()
-            for entry in entries
+            ShardTask(job, variant, split, entry, compare)
+            for variant, split, entry in manifest.all_shards()
         ],
     )
     problems += [line for result in shards for line in result.problems]
@@ -129,7 +128,8 @@ def _contradictions(
         findings.add(what, repeated(job.rows["hash"], kept))
     findings.merge([result.findings for result in shards])
     seen = kept & (job.rows["seen"] != 0)
-    findings.add(NOT_SEEN, np.flatnonzero(kept & ~seen))
+    findings.add(not_seen(0), np.flatnonzero(kept & ~seen))
+    lines += _compare_variants(job, kept, shards, findings)
     if job.dedup_cropped:
         what = "kept although an earlier record is the same after cropping"
         findings.add(what, repeated(job.first_pieces, seen))
@@ -139,6 +139,32 @@ def _contradictions(
         LongRecords(job).check(job, [result.pieces for result in shards], findings)
     outside = [line for result in shards for line in result.outside]
     return [*lines, *outside, *findings.lines()]
+
+
+def _compare_variants(
+    job: DeepJob, kept: NDArray[np.bool_], shards: Sequence[ShardResult], findings: Findings
+) -> Iterator[str]:
+    """Check that each variant after variant 0 holds each kept record once.
+
+    Except with --long crop, each variant must hold the same sequences as variant 0.
+
+    Args:
+        kept: bool[records], mask of the kept records.
+    """
+    firsts, fingerprints = Counter[int](), Counter[int]()
+    for shard in shards:
+        firsts[shard.variant] += shard.first_sequences
+        fingerprints[shard.variant] += shard.fingerprint
+    records = int(np.count_nonzero(kept))
+    for variant in range(1, job.variants):
+        findings.add(not_seen(variant), np.flatnonzero(kept & (job.seen(variant) == 0)))
+        if firsts[variant] != records:
+            yield (
+                f"variant {variant} has first sequences of {plural(firsts[variant], 'record')}, "
+                f"but {records} were kept"
+            )
+        elif job.long != "crop" and (fingerprints[variant] - fingerprints[0]) % (1 << 64):
+            yield f"variant {variant} does not have the same sequences as variant 0"
 
 
 def _check_duplicates(job: DeepJob, findings: Findings) -> None:

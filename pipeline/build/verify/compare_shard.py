@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pipeline.build.arrays.sequence_hashes import (
     shuffle_keys,
     split_hashes,
     split_of,
+    variant_seed,
     window_starts,
 )
 from pipeline.build.tasks import OnBytes
@@ -26,8 +27,13 @@ from pipeline.build.verify.row_file import rows_at, same_hash
 from schemas.manifest_entries import ShardEntry
 from schemas.records import STATUS_CODES, Status
 from schemas.shard import SPLITS
+from schemas.splitmix import mix
 
-NOT_SEEN: Final = "its first sequence is not in buckets exactly once"
+
+def not_seen(variant: int) -> str:
+    """Return what is wrong with a record whose first sequence is missing or repeated."""
+    where = f"buckets of variant {variant}" if variant else "buckets"
+    return f"its first sequence is not in {where} exactly once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class ShardTask:
     """Check one shard. If `compare` is True, also compare its sequences with the rows."""
 
     job: DeepJob
+    variant: int
     split: str
     entry: ShardEntry
     compare: bool
@@ -47,12 +54,18 @@ class ShardResult:
     problems: faults of the shard
     outside: message if a bucket names a record that does not exist
     pieces: pieces of long records, see `LongRecords.copy`
+    variant: variant of the shard
+    first_sequences: number of sequences that are the first of their record
+    fingerprint: sum of a hash of each sequence's record, start and residues, modulo 2^64
     """
 
     problems: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
     outside: list[str] = field(default_factory=list)
     pieces: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    variant: int = 0
+    first_sequences: int = 0
+    fingerprint: int = 0
 
 
 def compare_shard(task: ShardTask, on_bytes: OnBytes, *, durable: bool) -> ShardResult:
@@ -79,15 +92,27 @@ class _Comparison:
         self._name = task.entry.name
         self._key = np.uint64(shard_key(task.entry.name))
         self._split = SPLITS.index(task.split)
+        self._variant = task.variant
+        self._seed = variant_seed(task.job.seed, task.variant)
+        self._first_sequences = 0
+        self._fingerprint = np.uint64(0)
         self._findings = Findings()
         self._outside: list[str] = []
-        self._long = LongRecords(task.job) if task.job.split_long else None
+        copies = task.job.split_long and task.variant == 0
+        self._long = LongRecords(task.job) if copies else None
         self._pieces: list[NDArray[np.int64]] = []
 
     def result(self) -> ShardResult:
         """Return what all calls of `compare` have found."""
         pieces = np.concatenate([np.empty(0, dtype=np.int64), *self._pieces])
-        return ShardResult(findings=self._findings, outside=self._outside, pieces=pieces)
+        return ShardResult(
+            findings=self._findings,
+            outside=self._outside,
+            pieces=pieces,
+            variant=self._variant,
+            first_sequences=self._first_sequences,
+            fingerprint=int(self._fingerprint),
+        )
 
     def compare(self, batch: pa.RecordBatch, first_bucket: int) -> None:
         """Compare the sequences of a batch.
@@ -104,6 +129,8 @@ class _Comparison:
         self._check_places(sequences, rows, first_bucket)
         self._check_splits(sequences, rows)
         self._check_residues(sequences, rows)
+        keys = mix(mix(ordinal.astype(np.uint64)) ^ sequences.start.astype(np.uint64))
+        self._fingerprint += mix(keys ^ sequences.hash["low"].astype(np.uint64)).sum()
 
     def _check_places(
         self, sequences: BucketSequences, rows: NDArray[Any], first_bucket: int
@@ -112,15 +139,21 @@ class _Comparison:
         bucket of the first sequence. Mark the records whose first sequence was seen."""
         ordinal, first = sequences.ordinal, self._is_first(sequences)
         kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
-        here = (rows["shard"] == self._key) & (rows["bucket"] == sequences.bucket + first_bucket)
         add = self._findings.add
         add(f"{self._name} holds a record that was not kept", ordinal[~kept])
-        add("not in the shard and bucket that its row names", ordinal[first & ~here])
         add("in a shard of another split than its row", ordinal[rows["split"] != self._split])
-        # only this task marks these records, because their rows name this shard
-        seen = np.sort(ordinal[first & here])
-        self._rows["seen"][seen] = 1
-        add(NOT_SEEN, seen[1:][seen[1:] == seen[:-1]])
+        if self._variant == 0:  # records/ has the places of this variant
+            row = sequences.bucket + first_bucket
+            here = (rows["shard"] == self._key) & (rows["bucket"] == row)
+            add("not in the shard and bucket that its row names", ordinal[first & ~here])
+            # only this task marks these records, because their rows name this shard
+            seen = np.sort(ordinal[first & here])
+            self._rows["seen"][seen] = 1
+        else:
+            seen = np.sort(ordinal[first])
+            self._job.seen(self._variant)[seen] = 1
+        self._first_sequences += seen.size
+        add(not_seen(self._variant), seen[1:][seen[1:] == seen[:-1]])
 
     def _is_first(self, sequences: BucketSequences) -> NDArray[np.bool_]:
         """Return whether each sequence is the first of its record, bool[N]."""
@@ -129,7 +162,7 @@ class _Comparison:
 
     def _windows(self, ordinal: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
         """Return the expected start of each sequence under --long crop, int64[N]."""
-        keys = shuffle_keys(rows["hash"], ordinal, np.zeros_like(ordinal), self._job.seed)
+        keys = shuffle_keys(rows["hash"], ordinal, np.zeros_like(ordinal), self._seed)
         return window_starts(keys, rows["residues"].astype(np.int64), self._job.longest_piece)
 
     def _check_splits(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
@@ -147,7 +180,7 @@ class _Comparison:
             ordinal[wrong & known & (cluster == 0)],
         )
         add("not in the split that its cluster decides", ordinal[wrong & (cluster != 0)])
-        if self._job.compares_first_pieces:
+        if self._job.compares_first_pieces and self._variant == 0:
             self._job.first_pieces[ordinal[known]] = hashes[known]
 
     def _check_residues(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:

@@ -32,6 +32,7 @@ class DeepJob:
     clusters: True if clusters decide splits (--clusters)
     exclusion_files: names of the files of --exclude
     schema: schema of records/
+    variants: number of variants
     """
 
     dataset: Folder
@@ -46,6 +47,7 @@ class DeepJob:
     exclusion_files: tuple[str, ...]
     splits: SplitFractions
     schema: pa.Schema
+    variants: int
 
     @classmethod
     def of(cls, manifest: Manifest, dataset: Folder, work: Path) -> Self:
@@ -67,8 +69,11 @@ class DeepJob:
             exclusion_files=_names(manifest, "exclude"),
             splits=SplitFractions.parse(str(manifest.options["split"])),
             schema=manifest.records_schema,
+            variants=manifest.variants,
         )
         reserve(work / "rows", job.records * ROW.itemsize)
+        for variant in range(1, job.variants):
+            reserve(work / f"seen-{variant}", job.records)
         if job.compares_first_pieces:
             reserve(work / "first-pieces", job.records * HASH_HALVES.itemsize)
         return job
@@ -77,6 +82,11 @@ class DeepJob:
     def rows(self) -> NDArray[Any]:
         """ROW[records]; the index is the record's ordinal, its number among all input records."""
         return mapped(self.work / "rows", ROW)[: self.records]
+
+    def seen(self, variant: int) -> NDArray[np.uint8]:
+        """Return, for each record, whether its first sequence was seen in a bucket of a variant,
+        uint8[records]. The index is the ordinal. Variant 0 has a field of `rows` instead."""
+        return mapped(self.work / f"seen-{variant}", np.dtype(np.uint8))[: self.records]
 
     @property
     def split_long(self) -> bool:

@@ -39,5 +39,10 @@ class VerifyTask:
     def name(self) -> str:
         return f"verify-{self.index:06d}"
 
+    @property
+    def bytes(self) -> int:
+        """Number of bytes of all files of the task."""
+        return sum(shard.bytes for shard in self.shards) + sum(file.bytes for file in self.records)
+
     def identity(self) -> None:
         """Return None: no earlier result is reused, because files may have changed since then."""

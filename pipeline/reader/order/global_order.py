@@ -1,6 +1,7 @@
 """The global order of buckets, a pure function of bucket counts, seed, epoch and position.
 
-In each epoch, the shards are permuted first. A window is a group of WINDOW_SHARDS consecutive
+A dataset has one or more variants, and each epoch reads the next one. In each epoch, the shards of
+its variant are permuted first. A window is a group of WINDOW_SHARDS consecutive
 shards. The buckets of each window are permuted inside the window, and a reader therefore needs few
 shards at a time. For each epoch, only the permuted shards and their first positions are stored. A
 bucket's place inside its window is computed. The time to find a bucket does not depend on its
@@ -10,12 +11,15 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.reader.order.split_shards import shard_id
 from schemas.splitmix import mix, mix_all
 
 WINDOW_SHARDS: Final = 4
@@ -64,16 +68,25 @@ def permuted(
 class EpochOrder:
     """The order of one epoch.
 
-    shards: int64[S], indices of the shards in the order in which readers open them
+    shards: int64[S], ids of the shards in the order in which readers open them
     starts: int64[windows + 1], first position of each window in the epoch
     """
 
-    def __init__(self, counts: NDArray[np.int64], seed: int, epoch: int) -> None:
+    def __init__(
+        self, counts: NDArray[np.int64], seed: int, epoch: int, first_shard: int = 0
+    ) -> None:
+        """Permute the shards.
+
+        Args:
+            counts: int64[S], number of buckets of each shard, at least 1.
+            first_shard: id of the first of these shards. The ids of the others follow.
+        """
         self._key = mix_all(seed, epoch)
-        self.shards = np.argsort(
+        order = np.argsort(
             mix(np.arange(counts.size, dtype=np.uint64) ^ np.uint64(self._key)), kind="stable"
         )
-        self._edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts[self.shards])])
+        self.shards = order + first_shard
+        self._edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts[order])])
         self.starts = np.append(self._edges[:-1:WINDOW_SHARDS], self._edges[-1])
 
     def window_at(self, offset: int) -> int:
@@ -103,20 +116,43 @@ class EpochOrder:
 
 
 class Order:
-    """The endless order of one split's buckets, epoch after epoch."""
+    """The endless order of one split's buckets, epoch after epoch. Epoch e reads variant
+    e mod K."""
 
-    def __init__(self, counts: list[int], seed: int) -> None:
-        """`counts`: number of buckets in each shard, at least 1."""
-        self._counts = np.array(counts, dtype=np.int64)
+    def __init__(
+        self, buckets: Sequence[int], counts: Callable[[int], NDArray[np.int64]], seed: int
+    ) -> None:
+        """Prepare the order.
+
+        Args:
+            buckets: number of buckets of each of the K variants, at least 1.
+            counts: function that returns the number of buckets of each shard of a variant,
+                int64[S].
+        """
+        self._variants = len(buckets)
+        self._edges = [0, *accumulate(buckets)]
+        self._counts = counts
         self._seed = seed
         self._epochs: dict[int, EpochOrder] = {}
-        self.buckets = int(self._counts.sum())
+        self.buckets = self._edges[-1]
+        """Number of buckets in one cycle through all variants."""
+
+    def variant(self, epoch: int) -> int:
+        """Return the variant that an epoch reads."""
+        return epoch % self._variants
+
+    def epoch_at(self, position: int) -> tuple[int, int]:
+        """Return the epoch that holds a position, and the first position of the epoch."""
+        cycle, rest = divmod(position, self.buckets)
+        variant = bisect_right(self._edges, rest) - 1
+        return cycle * self._variants + variant, position - rest + self._edges[variant]
 
     def epoch(self, number: int) -> EpochOrder:
         """Return the order of an epoch. The orders of this epoch and its neighbours stay cached."""
         order = self._epochs.get(number)
         if order is None:
-            order = EpochOrder(self._counts, self._seed, number)
+            variant = self.variant(number)
+            order = EpochOrder(self._counts(variant), self._seed, number, shard_id(variant))
             self._epochs = {
                 **{kept: other for kept, other in self._epochs.items() if abs(kept - number) == 1},
                 number: order,
@@ -124,7 +160,7 @@ class Order:
         return order
 
     def shards_after(self, epoch: int, window: int) -> Iterator[int]:
-        """Yield the shards that follow a window, in the order of their use, endlessly."""
+        """Yield the ids of the shards that follow a window, in the order of use, endlessly."""
         done = (window + 1) * WINDOW_SHARDS
         while True:
             yield from self.epoch(epoch).shards[done:].tolist()
@@ -138,7 +174,8 @@ class Order:
         """
         if not 0 <= position < POSITIONS:
             raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")
-        epoch, offset = divmod(position, self.buckets)
+        epoch, first = self.epoch_at(position)
         order = self.epoch(epoch)
+        offset = position - first
         shard, row = order.locate(order.window_at(offset), np.array([offset]))
         return int(shard[0]), int(row[0])

@@ -91,7 +91,7 @@ def _manifest(manifest: Manifest) -> dict[str, Any]:
 
 
 def _file_sets(manifest: Manifest) -> Iterable[dict[str, Any]]:
-    shards = (entry.name for entries in manifest.shards.values() for entry in entries)
+    shards = (entry.name for _, _, entry in manifest.all_shards())
     for key, description, encoding, names in (
         (
             _SHARDS,

@@ -72,14 +72,17 @@ def _header(manifest: Manifest) -> Iterator[str]:
     yield "tags:"
     yield from (f"- {tag}" for tag in _TAGS)
     yield "configs:"
-    yield "- config_name: default"
-    yield "  data_files:"
-    for split, shards in manifest.shards.items():
-        if not shards:
-            continue
-        yield f"  - split: {split}"
-        yield "    path:"
-        yield from (f"    - {yaml_text(p)}" for p in file_patterns(entry.name for entry in shards))
+    for variant in range(manifest.variants):
+        yield f"- config_name: {f'variant-{variant}' if variant else 'default'}"
+        yield "  data_files:"
+        for split, shards in manifest.shards_of(variant).items():
+            if not shards:
+                continue
+            yield f"  - split: {split}"
+            yield "    path:"
+            names = (entry.name for entry in shards)
+            for path in file_patterns(names, variants=manifest.variants):
+                yield f"    - {yaml_text(path)}"
 
 
 def _license(text: str | None) -> Iterator[str]:
@@ -152,7 +155,14 @@ def _splits(manifest: Manifest) -> str:
             counts = (len(shards), totals.buckets, totals.sequences, totals.tokens)
             cells = (f"{count:,}" for count in counts)
             rows.append((split, *cells, stored, percent(totals.fill(manifest.capacity))))
-    return table(("split", "shards", "buckets", "sequences", "tokens", "size", "fill"), rows)
+    splits = table(("split", "shards", "buckets", "sequences", "tokens", "size", "fill"), rows)
+    if manifest.variants == 1:
+        return splits
+    return (
+        f"The dataset has {manifest.variants} variants: passes over the same records, each "
+        "shuffled, cropped and packed anew. The reader takes the next variant in each epoch. The "
+        f"table describes variant 0, the default configuration.\n\n{splits}"
+    )
 
 
 def _reading(manifest: Manifest) -> Iterator[str]:

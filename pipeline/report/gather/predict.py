@@ -116,6 +116,7 @@ def predict(
             chosen,
             np.zeros(chosen.size, dtype=np.int64),
             options,
+            options.seed,
         )
         split = split_of(records.cropped[chosen], options.fractions)[row]
         rests.append(_pack(_Left(sequences, split), found, options, final=partitions == 1))

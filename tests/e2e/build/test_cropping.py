@@ -18,7 +18,7 @@ import pytest
 import xxhash
 
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, sequence_hashes
-from pipeline.build.verify_dataset import verify_dataset
+from pipeline.build.verify.verify_dataset import verify_dataset
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import (
     LETTERS,
@@ -43,7 +43,7 @@ BuildHere = Callable[..., Manifest]
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     use_few_small_tasks(monkeypatch)
-    monkeypatch.setattr("pipeline.build.verify_dataset.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.verify.verify_dataset.ProcessExecutor", InThisProcess)
 
 
 @pytest.fixture

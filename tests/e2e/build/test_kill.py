@@ -123,6 +123,24 @@ def test_a_build_killed_repeatedly_gives_the_same_bytes(
     assert run("verify", out, "--deep").returncode == 0
 
 
+def test_a_kill_while_variants_are_added_keeps_the_dataset(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
+    out = preprocess(corpus, tmp_path / "out", *SHAPE, **SIZES)
+    before = digest(out)
+    for after in (3, 9):
+        kill_all(start_and_stop(corpus, out, "--variants", "2", after=after))
+        kept = digest(out)
+        assert before.items() <= kept.items()
+        assert run("verify", out, "--deep").returncode == 0
+    whole = preprocess(corpus, tmp_path / "whole", *SHAPE, "--variants", "2", **SIZES)
+    process = start(corpus, out, "--variants", "2")
+    printed = process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 0, printed
+    assert digest(out) == digest(whole)
+    assert not (out / ".build").exists()
+
+
 def workers_of(process: Started) -> list[int]:
     """Return the ids of a driver's workers. Their parent is a fork server, not the driver."""
     found = [pid for pid in processes_of(process.pid)[1:] if parent_of(pid) != process.pid]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.build.verify_dataset import verify_dataset
+from pipeline.build.verify.verify_dataset import verify_dataset
 from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import (
@@ -35,7 +35,7 @@ BuildHere = Callable[..., Manifest]
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     use_few_small_tasks(monkeypatch)
-    monkeypatch.setattr("pipeline.build.verify_dataset.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.verify.verify_dataset.ProcessExecutor", InThisProcess)
 
 
 @pytest.fixture

@@ -87,10 +87,11 @@ def read_records(dataset: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: int(row["ordinal"]))
 
 
-def read_buckets(dataset: Path) -> list[dict[str, Any]]:
-    """Return each bucket as a dictionary of its columns, its split, its shard and its row."""
+def read_buckets(dataset: Path, variant: int = 0) -> list[dict[str, Any]]:
+    """Return each bucket of a variant as a dictionary of its columns, its split, its shard and its
+    row."""
     found = []
-    for split, entries in read_manifest(dataset).shards.items():
+    for split, entries in read_manifest(dataset).shards_of(variant).items():
         for entry in entries:
             rows = pa.ipc.open_file(dataset / entry.name).read_all().to_pylist()
             found += [

@@ -41,7 +41,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 _EXECUTORS = (
     "pipeline.build.array_jobs.run_listed",
-    "pipeline.build.verify_dataset",
+    "pipeline.build.verify.verify_dataset",
     "pipeline.executors.processes",  # must be last, because the other modules import its class
 )
 """Modules that start worker processes."""

@@ -42,6 +42,7 @@ def build(corpus: Path, out: Path) -> None:
         capacity=1024,
         max_seq_len=512,
         split="train=0.8,valid=0.1,test=0.1",
+        variants=2,
         clusters=sys.argv[4] if len(sys.argv) > 4 else None,
     )
     with reporter(as_json=False) as report:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.reader.order.global_order import WINDOW_SHARDS, EpochOrder, Order, permuted
+from pipeline.reader.order.split_shards import shard_id
 from schemas.splitmix import mix, mix_all
 
 
@@ -42,6 +43,11 @@ def test_all_permutations_of_four_values_are_equally_frequent() -> None:
     assert abs(counts - 250).max() < 6 * (6000 * 1 / 24 * 23 / 24) ** 0.5  # six standard deviations
 
 
+def order_of(*variants: list[int], seed: int) -> Order:
+    """Return an order; each variant is given by the number of buckets of each of its shards."""
+    return Order([sum(counts) for counts in variants], lambda v: np.array(variants[v]), seed)
+
+
 def whole(order: EpochOrder) -> list[tuple[int, int]]:
     """Return (shard, row) of every position of an epoch."""
     found: list[tuple[int, int]] = []
@@ -58,7 +64,7 @@ def whole(order: EpochOrder) -> list[tuple[int, int]]:
 def test_an_epoch_has_every_bucket_once_and_lookups_of_single_positions_agree_with_it(
     counts: list[int], seed: int, epoch: int
 ) -> None:
-    order = Order(counts, seed)
+    order = order_of(counts, seed=seed)
     found = whole(order.epoch(epoch))
     assert sorted(found) == [
         (shard, row) for shard, count in enumerate(counts) for row in range(count)
@@ -67,9 +73,33 @@ def test_an_epoch_has_every_bucket_once_and_lookups_of_single_positions_agree_wi
         assert order.locate(epoch * order.buckets + offset) == found[offset]
 
 
+_counts = st.lists(st.integers(1, 9), min_size=1, max_size=9)
+
+
+@settings(deadline=None)
+@given(st.lists(_counts, min_size=1, max_size=5), st.integers(0, 5), st.integers(0, 11))
+def test_epoch_e_reads_every_bucket_of_variant_e_mod_k_once(
+    variants: list[list[int]], seed: int, epoch: int
+) -> None:
+    order = order_of(*variants, seed=seed)
+    assert order.buckets == sum(map(sum, variants))
+    number = epoch % len(variants)
+    first = sum(sum(variants[e % len(variants)]) for e in range(epoch))
+    found = [order.locate(first + offset) for offset in range(sum(variants[number]))]
+    assert sorted(found) == [
+        (shard_id(number, index), row)
+        for index, count in enumerate(variants[number])
+        for row in range(count)
+    ]
+    assert found == whole(order.epoch(epoch))
+    last = first + len(found) - 1
+    assert order.epoch_at(first) == order.epoch_at(last) == (epoch, first)
+    assert order.epoch_at(last + 1) == (epoch + 1, last + 1)
+
+
 def test_orders_of_different_epochs_and_seeds_differ() -> None:
     orders = [
-        whole(Order([50] * 10, seed).epoch(epoch))
+        whole(order_of([50] * 10, seed=seed).epoch(epoch))
         for seed in (0, 1, 2, 2**63, 2**64 - 1)
         for epoch in (0, 1)
     ]
@@ -84,7 +114,7 @@ def test_the_order_in_a_window_looks_random(seed: int) -> None:
     neighbours, and the orders of two epochs.
     """
     counts = [4096] * (2 * WINDOW_SHARDS)
-    order = Order(counts, seed).epoch(0)
+    order = order_of(counts, seed=seed).epoch(0)
     n = int(order.starts[1])
     shards, rows = order.locate(0, np.arange(n))
     slots = np.array([order.window_shards(0).index(shard) for shard in shards.tolist()])
@@ -102,7 +132,7 @@ def test_the_order_in_a_window_looks_random(seed: int) -> None:
 
 
 def test_shards_are_listed_in_the_order_of_their_use() -> None:
-    order = Order([5] * 9, 3)
+    order = order_of([5] * 9, seed=3)
     after = order.shards_after(0, 1)
     expected = [
         *order.epoch(0).shards[2 * WINDOW_SHARDS :].tolist(),
@@ -117,9 +147,11 @@ def test_any_position_is_found_without_replay(monkeypatch: pytest.MonkeyPatch) -
     epochs: list[int] = []
     permuted_values: list[int] = []
 
-    def counted_epoch(counts: NDArray[np.int64], seed: int, epoch: int) -> EpochOrder:
+    def counted_epoch(
+        counts: NDArray[np.int64], seed: int, epoch: int, first_shard: int
+    ) -> EpochOrder:
         epochs.append(epoch)
-        return EpochOrder(counts, seed, epoch)
+        return EpochOrder(counts, seed, epoch, first_shard)
 
     def counted_permuted(values: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64]:
         permuted_values.append(values.size)
@@ -127,7 +159,7 @@ def test_any_position_is_found_without_replay(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("pipeline.reader.order.global_order.EpochOrder", counted_epoch)
     monkeypatch.setattr("pipeline.reader.order.global_order.permuted", counted_permuted)
-    order = Order([4000] * 10_000, 0)
+    order = order_of([4000] * 10_000, seed=0)
     order.locate(10**9)
     order.locate(10**15 + 7)
     assert epochs == [10**9 // order.buckets, (10**15 + 7) // order.buckets]

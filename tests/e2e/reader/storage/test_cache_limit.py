@@ -33,7 +33,7 @@ def uses(reader: ShardReader, epochs: int) -> list[list[str]]:
         if window != last:
             found.append([])
             last = window
-        shard = reader._split._entries[order.locate(position)[0]].xxh3_128
+        shard = reader._split._shards.entry(order.locate(position)[0]).xxh3_128
         if shard not in found[-1]:
             found[-1].append(shard)
     return found

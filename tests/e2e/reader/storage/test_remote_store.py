@@ -130,7 +130,7 @@ def test_a_failed_prefetch_is_retried_when_the_shard_is_needed(
 ) -> None:
     with ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=4) as reader:
         shard = reader._split._order.epoch(0).window_shards(1)[0]
-        Trouble.only = reader._split._entries[shard].name
+        Trouble.only = reader._split._shards.entry(shard).name
         Trouble.errors = 10**6
         found = tokens(reader, 1)
         while not reader._split._loader._wanted[shard].done():  # the prefetching thread gives up

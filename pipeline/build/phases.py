@@ -1,0 +1,56 @@
+"""Run the phases of a build. A phase is a number of tasks that do not depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from pipeline.build.progress import Reporter
+from pipeline.build.run_task import run_once
+from pipeline.build.task_markers import Outcome
+from pipeline.build.tasks import Task
+from pipeline.executors.executor import Executor
+from pipeline.storage.folder import Folder
+from schemas.text.phrases import plural
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Runs tasks in an executor, and reports their progress.
+
+    out: the dataset's folder
+    """
+
+    executor: Executor
+    report: Reporter
+    out: Folder
+
+    def run(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
+        """Run the tasks of a phase, except finished ones, and return all results in order.
+
+        Args:
+            name: name of the phase, for the user.
+            total_bytes: number of bytes that the tasks read; 0 if it is not known.
+        """
+        self.report.phase(name, total_bytes)
+        results: dict[int, Result] = {}
+        skipped = 0
+
+        def keep(index: int, outcome: Outcome[Result]) -> None:
+            nonlocal skipped
+            results[index] = outcome.result
+            skipped += outcome.skipped
+
+        self.executor.run(partial(run_once, out=self.out), tasks, keep, self.report.advance)
+        if skipped:
+            of_all = f"{skipped} of {plural(len(tasks), 'task')}"
+            self.report.note(
+                f"{name}: skipped {of_all}, which an earlier run finished",
+                skipped=skipped,
+                tasks=len(tasks),
+            )
+        return [results[index] for index in range(len(tasks))]
