@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pipeline.report.distributions import Distribution
+from pipeline.report.model_coverage import Coverage
 from pipeline.report.model_estimates import Budget, Prediction
 from pipeline.report.model_headers import HeaderCounts
 from pipeline.report.model_leaks import Exclusion, FileOverlap, SharedValues
@@ -255,6 +256,7 @@ class Report:
     leaks: sequences and clusters that splits share, for each pair of splits; empty for raw
       sequences
     against: overlap with each file of `--against`
+    coverage: see `coverage` in gather/records/; None for most datasets and for raw sequences
     """
 
     kind: Literal["dataset", "fasta"]
@@ -289,6 +291,7 @@ class Report:
     exclusions: tuple[Exclusion, ...] = ()
     leaks: tuple[SharedValues, ...] = ()
     against: tuple[FileOverlap, ...] = ()
+    coverage: Coverage | None = None
     schema: int = SCHEMA
 
 

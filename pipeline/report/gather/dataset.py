@@ -15,6 +15,7 @@ import polars as pl
 from pipeline.report.gather.assemble import PackedSplit, assemble, settings_of
 from pipeline.report.gather.compare import Side
 from pipeline.report.gather.lengths import sequences_of
+from pipeline.report.gather.records.coverage import coverage
 from pipeline.report.gather.records.exclusions import exclusions
 from pipeline.report.gather.records.facts import facts_of
 from pipeline.report.gather.records.header_counts import header_counts
@@ -109,6 +110,7 @@ def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
         slots=manifest.slots,
         source_release=manifest.source_release,
         license=manifest.license,
+        coverage=coverage(manifest, paths),
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from pipeline.report.comparison import Comparison
 from pipeline.report.distributions import Distribution, bins
 from pipeline.report.model import Report
+from pipeline.report.model_coverage import Coverage
 from pipeline.report.model_headers import Counts, HeaderCounts
 from pipeline.report.model_leaks import FileOverlap, SharedValues, SimilarEntries
 from pipeline.report.render.output_files import inside, write_text
@@ -84,6 +85,7 @@ def _tables(report: Report) -> dict[str, Rows]:
         **_header_tables(report.headers),
         "exclusions": _rows(report.exclusions),
         "leaks": [_leak(found) for found in report.leaks],
+        "coverage": _coverage(report.coverage),
         "against": [_overlap(found) for found in report.against],
         "similar": [_similar(file, file.similar) for file in report.against if file.similar],
     }
@@ -96,6 +98,16 @@ def _tables(report: Report) -> dict[str, Rows]:
 def _header_tables(found: HeaderCounts | None) -> dict[str, Rows]:
     names = ("databases", "existence", "fragments", "taxa")
     return {name: _groups(getattr(found, name)) for name in names} if found is not None else {}
+
+
+def _coverage(found: Coverage | None) -> Rows:
+    """Return a row for each number of variants."""
+    if found is None:
+        return []
+    return [
+        {"variants": number, "residues": found.residues, "shown": shown}
+        for number, shown in found.shown.items()
+    ]
 
 
 def _groups(entries: Iterable[Counts]) -> Rows:

@@ -23,8 +23,18 @@ def longer_records(report: Report) -> str:
     where = " at a random place" if report.settings.long == "crop" else ""
     return (
         f"Records longer than {found.crop:,} residues are cropped{where}: {many}. "
-        f"Cropping removes {cropped} residues."
+        f"Cropping removes {cropped} residues.{_coverage(report)}"
     )
+
+
+def _coverage(report: Report) -> str:
+    """Return a sentence about what the variants show together; "" if it is not known."""
+    found = report.coverage
+    if found is None or not found.residues:
+        return ""
+    shares = {number: percent(shown / found.residues) for number, shown in found.shown.items()}
+    of = f" 1 variant shows {shares.pop(1)} of the residues of kept records"
+    return ", ".join((of, *(f"{number} show {share}" for number, share in shares.items()))) + "."
 
 
 def similar_to(report: Report) -> str:

@@ -1,0 +1,58 @@
+"""`thdpack stats`: which share of the residues the variants of a dataset show together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schemas.manifest import Manifest
+from tests.helpers.data.corpus import fasta, made_records, read_buckets, read_records, sequences_in
+from tests.helpers.processes.command_line import Run, use_few_small_tasks
+
+MOST = 62
+
+
+@pytest.mark.parametrize(
+    ("long", "variants"), [("crop", 1), ("crop", 7), ("truncate", 4), ("split", 3), ("drop", 2)]
+)
+def test_stats_show_the_residues_that_the_first_variants_hold(
+    run: Run,
+    build_here: Callable[..., Manifest],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    long: str,
+    variants: int,
+) -> None:
+    use_few_small_tasks(monkeypatch)
+    monkeypatch.setattr("pipeline.report.gather.records.coverage._BATCH_WINDOWS", 300)
+    corpus, out = tmp_path / "made.fasta", tmp_path / "out"
+    corpus.write_bytes(fasta(made_records(300, longest=6 * MOST)))
+    build_here(corpus, out, long=long, variants=variants, capacity=512, max_seq_len=MOST + 2)
+    shown: set[tuple[int, int]] = set()
+    counts = {}
+    for variant in range(variants):
+        for bucket in read_buckets(out, variant):
+            for ordinal, start, residues in sequences_in(bucket):
+                shown |= {(ordinal, start + i) for i in range(len(residues))}
+        if variant + 1 in (1, 2, 4, variants):
+            counts[str(variant + 1)] = len(shown)
+    kept = sum(row["residues"] for row in read_records(out) if row["status"] == "kept")
+    done = run("stats", out, "--json", tmp_path / "stats.json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "stats.json").read_text())["coverage"]
+    assert found == {"variants": variants, "residues": kept, "shown": counts}
+    if long == "crop":
+        share = f"1 variant shows {100 * counts['1'] / kept:.1f} % of the residues of kept records"
+        assert share in " ".join(done.stdout.split())
+
+
+def test_a_dataset_without_variants_or_windows_has_no_coverage(
+    run: Run, sample: Path, tmp_path: Path
+) -> None:
+    assert run("preprocess", sample, "--out", tmp_path / "out").returncode == 0
+    done = run("stats", tmp_path / "out", "--json", tmp_path / "stats.json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "stats.json").read_text())["coverage"] is None
