@@ -16,7 +16,13 @@ import xxhash
 from msgspec import Meta
 
 from schemas.errors import ManifestError
-from schemas.manifest_checks import contradictions
+from schemas.manifest_checks import (
+    checked_head,
+    name_problems,
+    option_problems,
+    size_problems,
+    variant_problems,
+)
 from schemas.manifest_entries import (
     Histogram,
     InputEntry,
@@ -28,14 +34,13 @@ from schemas.manifest_entries import (
     VariantEntry,
 )
 from schemas.records import MOST_METADATA_COLUMNS, ColumnType, records_schema
-from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits
+from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits, slots_for
 from schemas.untrusted_json import (
     ColumnName,
     Count,
     Hash,
     Tokens,
     decoded,
-    is_of_another_type,
 )
 from schemas.vocabulary import VOCABULARIES, Vocabulary
 
@@ -170,7 +175,7 @@ class Manifest(SequenceLimits):
             ManifestError: the text is too large, is not JSON, has an unknown version, lacks a
                 field, has a field out of range, contradicts itself, or does not match its digest.
         """
-        head = _checked_head(text, where)
+        head = checked_head(text, where)
         try:
             manifest = decoded(text, cls)
         except ValueError as error:
@@ -189,7 +194,7 @@ class Manifest(SequenceLimits):
                 f"{where}: this thdpack has no vocabulary {manifest.vocabulary!r} with the tokens "
                 "of this dataset"
             )
-        for problem in contradictions(manifest):
+        for problem in _contradictions(manifest):
             raise ManifestError(
                 f"{where}: {problem}: the manifest contradicts itself; build the dataset again"
             )
@@ -207,39 +212,6 @@ class Manifest(SequenceLimits):
             ManifestError: the manifest is damaged.
         """
         return (*(entry for _, _, entry in self.all_shards()), *self.records)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Head:
-    """Keys that are checked before all others."""
-
-    format: int | float | str | bool | None = None
-    digest: str | None = None
-
-
-def _checked_head(text: str | bytes, where: str) -> _Head:
-    """Read the keys that are checked first.
-
-    Raises:
-        ManifestError: the text is not JSON, not a manifest, or has another format version.
-    """
-    try:
-        head = decoded(text, _Head)
-    except ValueError as error:
-        if is_of_another_type(error):
-            raise ManifestError(
-                f"{where}: not a manifest ({error}); build the damaged dataset again"
-            ) from error
-        raise ManifestError(
-            f"{where}: not JSON ({error}); build the damaged dataset again"
-        ) from error
-    if head.format != FORMAT_VERSION:
-        raise ManifestError(
-            f"{where}: format version {head.format!r}, "
-            f"but this thdpack {_version()} reads version {FORMAT_VERSION}: "
-            "build the dataset again"
-        )
-    return head
 
 
 def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:
@@ -265,7 +237,45 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _version() -> str:
-    from schemas import __version__
+def _contradictions(manifest: Manifest) -> Iterator[str]:
+    """Yield a description of each contradiction in a manifest."""
+    yield from option_problems(manifest.options, manifest.capacity)
+    yield from _metadata(manifest)
+    if not 3 <= manifest.max_seq_len <= manifest.capacity:
+        yield (
+            f"max_seq_len is {manifest.max_seq_len}, expected 3 to {manifest.capacity} "
+            "(the capacity)"
+        )
+    pieces = max(
+        (
+            totals.pieces_max
+            for variant in range(manifest.variants)
+            for totals in manifest.splits_of(variant).values()
+        ),
+        default=0,
+    )
+    if pieces > manifest.capacity:
+        yield f"pieces_max is {pieces}, more than the capacity of {manifest.capacity}"
+    elif manifest.slots != slots_for(pieces):
+        yield f"slots is {manifest.slots}, expected {slots_for(pieces)} for pieces_max {pieces}"
+    if set(manifest.shards) != set(SPLITS) or set(manifest.splits) != set(SPLITS):
+        yield (
+            f"splits are {sorted({*manifest.shards, *manifest.splits})}, expected {sorted(SPLITS)}"
+        )
+        return
+    yield from name_problems(manifest.shards, manifest.records)
+    yield from size_problems(manifest.shards)
+    yield from variant_problems(manifest.shards, manifest.more_variants)
 
-    return __version__
+
+def _metadata(manifest: Manifest) -> Iterator[str]:
+    """Check the columns that --metadata adds to records/."""
+    columns = manifest.metadata_columns
+    if columns and not any(entry.option == "metadata" for entry in manifest.named_files):
+        yield "metadata_columns has columns, but named_files has no file of --metadata"
+    own = records_schema(keep_header=True).names if columns else []
+    for name in columns:
+        if name in own:
+            yield f"metadata_columns: records/ has a column {name!r} even without --metadata"
+    if manifest.metadata_records > sum(manifest.records_by_status.values()):
+        yield f"metadata_records is {manifest.metadata_records}, more than there are records"

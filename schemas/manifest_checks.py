@@ -1,20 +1,26 @@
-"""Checks of a manifest: values of the options that readers use, and contradictions."""
+"""Checks of a manifest: its version, the options that readers use, and the entries of files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NotRequired, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from schemas.records import records_schema
-from schemas.shard import SPLITS, Long, slots_for
+from schemas.errors import ManifestError
+from schemas.manifest_entries import RecordsEntry, Shards, VariantEntry
+from schemas.shard import FORMAT_VERSION, SPLITS, Long
 from schemas.split_fractions import SplitFractions
-from schemas.untrusted_json import MOST_TOKENS, OneLine, Tokens, prepared
-
-if TYPE_CHECKING:
-    from schemas.manifest import Manifest
+from schemas.untrusted_json import (
+    MOST_TOKENS,
+    OneLine,
+    Tokens,
+    decoded,
+    is_of_another_type,
+    prepared,
+)
 
 MOST_BUCKETS: Final = (1 << 62) // MOST_TOKENS
 """Maximum number of buckets in a split. The number of the split's tokens then fits into int64."""
@@ -36,7 +42,7 @@ class UsedOptions(TypedDict):
     license: NotRequired[OneLine | None]
 
 
-def _option_problems(options: Mapping[str, object], capacity: int) -> Iterator[str]:
+def option_problems(options: Mapping[str, object], capacity: int) -> Iterator[str]:
     """Yield a description of each problem of a manifest's options.
 
     Args:
@@ -60,54 +66,10 @@ def _option_problems(options: Mapping[str, object], capacity: int) -> Iterator[s
         yield f"options: {error}"
 
 
-def contradictions(manifest: Manifest) -> Iterator[str]:
-    """Yield a description of each contradiction in a manifest."""
-    yield from _option_problems(manifest.options, manifest.capacity)
-    yield from _metadata(manifest)
-    if not 3 <= manifest.max_seq_len <= manifest.capacity:
-        yield (
-            f"max_seq_len is {manifest.max_seq_len}, expected 3 to {manifest.capacity} "
-            "(the capacity)"
-        )
-    pieces = max(
-        (
-            totals.pieces_max
-            for variant in range(manifest.variants)
-            for totals in manifest.splits_of(variant).values()
-        ),
-        default=0,
-    )
-    if pieces > manifest.capacity:
-        yield f"pieces_max is {pieces}, more than the capacity of {manifest.capacity}"
-    elif manifest.slots != slots_for(pieces):
-        yield f"slots is {manifest.slots}, expected {slots_for(pieces)} for pieces_max {pieces}"
-    if set(manifest.shards) != set(SPLITS) or set(manifest.splits) != set(SPLITS):
-        yield (
-            f"splits are {sorted({*manifest.shards, *manifest.splits})}, expected {sorted(SPLITS)}"
-        )
-        return
-    yield from _names(manifest)
-    yield from _sizes(manifest)
-    yield from _variants(manifest)
-
-
-def _metadata(manifest: Manifest) -> Iterator[str]:
-    """Check the columns that --metadata adds to records/."""
-    columns = manifest.metadata_columns
-    if columns and not any(entry.option == "metadata" for entry in manifest.named_files):
-        yield "metadata_columns has columns, but named_files has no file of --metadata"
-    own = records_schema(keep_header=True).names if columns else []
-    for name in columns:
-        if name in own:
-            yield f"metadata_columns: records/ has a column {name!r} even without --metadata"
-    if manifest.metadata_records > sum(manifest.records_by_status.values()):
-        yield f"metadata_records is {manifest.metadata_records}, more than there are records"
-
-
-def _names(manifest: Manifest) -> Iterator[str]:
+def name_problems(shards: Shards, records: Sequence[RecordsEntry]) -> Iterator[str]:
     """Check the names of files, except shards of variants after variant 0."""
-    named = [(split, entry.name) for split in SPLITS for entry in manifest.shards[split]]
-    named += [("records", entry.name) for entry in manifest.records]
+    named = [(split, entry.name) for split in SPLITS for entry in shards[split]]
+    named += [("records", entry.name) for entry in records]
     for folder, name in named:
         if not name.startswith(f"{folder}/"):
             yield f"file name {name!r} is not in {folder}/"
@@ -116,21 +78,65 @@ def _names(manifest: Manifest) -> Iterator[str]:
         yield "two files have the same name"
 
 
-def _sizes(manifest: Manifest) -> Iterator[str]:
-    for split, shards in manifest.shards.items():
-        buckets = sum(entry.buckets for entry in shards)
+def size_problems(shards: Shards) -> Iterator[str]:
+    """Check the number of buckets of each split."""
+    for split, entries in shards.items():
+        buckets = sum(entry.buckets for entry in entries)
         if buckets > MOST_BUCKETS:
             yield f"{split}: {buckets} buckets, expected at most {MOST_BUCKETS}"
 
 
-def _variants(manifest: Manifest) -> Iterator[str]:
-    """Check the totals of the variants after variant 0."""
-    for number, variant in enumerate(manifest.more_variants, 1):
+def variant_problems(shards: Shards, more_variants: Sequence[VariantEntry]) -> Iterator[str]:
+    """Check the totals of the variants after variant 0.
+
+    Args:
+        shards: shards of variant 0.
+    """
+    for number, variant in enumerate(more_variants, 1):
         if set(variant.splits) != set(SPLITS):
             yield f"variant {number}: splits are {sorted(variant.splits)}"
             continue
         for split, totals in variant.splits.items():
             if totals.buckets > MOST_BUCKETS:
                 yield f"variant {number}: {totals.buckets} buckets of {split}"
-            if bool(totals.buckets) != any(entry.buckets for entry in manifest.shards[split]):
+            if bool(totals.buckets) != any(entry.buckets for entry in shards[split]):
                 yield f"{split} has buckets in only one of variant 0 and variant {number}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """Keys that are checked before all others."""
+
+    format: int | float | str | bool | None = None
+    digest: str | None = None
+
+
+def checked_head(text: str | bytes, where: str) -> Head:
+    """Read the keys that are checked first.
+
+    Raises:
+        ManifestError: the text is not JSON, not a manifest, or has another format version.
+    """
+    try:
+        head = decoded(text, Head)
+    except ValueError as error:
+        if is_of_another_type(error):
+            raise ManifestError(
+                f"{where}: not a manifest ({error}); build the damaged dataset again"
+            ) from error
+        raise ManifestError(
+            f"{where}: not JSON ({error}); build the damaged dataset again"
+        ) from error
+    if head.format != FORMAT_VERSION:
+        raise ManifestError(
+            f"{where}: format version {head.format!r}, "
+            f"but this thdpack {_version()} reads version {FORMAT_VERSION}: "
+            "build the dataset again"
+        )
+    return head
+
+
+def _version() -> str:
+    from schemas import __version__
+
+    return __version__

@@ -40,7 +40,7 @@ from pipeline.build.map_stage.map_results import add_up_map_results, load_map_ou
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
-from pipeline.build.task_results import MapResult, ReduceResult, WorkFile
+from pipeline.build.task_results import MapResult, PackedVariant, ReduceResult, WorkFile
 from pipeline.build.tasks import Job
 from pipeline.build.verify.check_shards import check_totals, verify_tasks
 from pipeline.inputs.find import PIECE_BYTES, cut, task_bytes
@@ -124,14 +124,9 @@ def made_parts(
             for split, s in statistics.items()
         }
         stem = f"{HASH[:16]}-{partition:05d}"
-        part = ReduceResult(
+        packed = PackedVariant(
             rest=WorkFile(
                 name=f"rest-of-reduce-{partition:06d}.arrow", bytes=1 << 20, xxh3_128=HASH
-            ),
-            status={Status.KEPT: int(count * KEPT), Status.DUPLICATE: count - int(count * KEPT)},
-            residues_in=count * RESIDUES,
-            records=RecordsEntry(
-                name=f"records/{stem}.parquet", bytes=40 * count, rows=count, xxh3_128=HASH
             ),
             shards={
                 split: (ShardEntry(name=f"{split}/{stem}-0.arrow", xxh3_128=HASH, **size),)
@@ -139,6 +134,14 @@ def made_parts(
             },
             statistics=statistics,
             token_counts=(*[0] * 4, *rng.integers(1 << 20, 1 << 22, 26).tolist(), *[0] * 226),
+        )
+        part = ReduceResult(
+            packed=(packed,),
+            status={Status.KEPT: int(count * KEPT), Status.DUPLICATE: count - int(count * KEPT)},
+            residues_in=count * RESIDUES,
+            records=RecordsEntry(
+                name=f"records/{stem}.parquet", bytes=40 * count, rows=count, xxh3_128=HASH
+            ),
         )
         parts.append(pickle.loads(pickle.dumps(part)))  # results of workers share no objects
     return parts, int(filled.max())
@@ -167,9 +170,7 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
             work=work,
         )
         reduces = reduce_tasks(job, plan.partitions)
-        rests = [
-            task for level in rest_levels(job, [task.rest for task in reduces]) for task in level
-        ]
+        rests = [task for level in rest_levels(job, reduces) for task in level]
         sizes["a task, bytes"] = max(
             len(pickle.dumps(task)) for task in (*maps, *hashes, *reduces, *rests)
         )

@@ -28,7 +28,7 @@ from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.reduce_stage.write_records import records_writer
 from pipeline.build.split_statistics import SplitStatistics
-from pipeline.build.task_results import ReduceResult
+from pipeline.build.task_results import PackedVariant, ReduceResult
 from pipeline.storage.file_hash import hash_file
 from schemas.manifest import Manifest
 from schemas.manifest_entries import InputEntry, RecordsEntry
@@ -190,11 +190,15 @@ def _part(
         found.sequences = int(np.count_nonzero(split[kept] == i))
         found.tokens = int(lengths[kept][split[kept] == i].sum())
     return ReduceResult(
-        rest=None,
+        packed=(
+            PackedVariant(
+                rest=None,
+                shards=dict.fromkeys(SPLITS, ()),
+                statistics=statistics,
+                token_counts=(0,) * 256,
+            ),
+        ),
         records=entry,
-        shards=dict.fromkeys(SPLITS, ()),
-        statistics=statistics,
-        token_counts=(0,) * 256,
         status={_STATUSES[_KEPT]: int(kept.size), _STATUSES[_DUPLICATE]: int(duplicate.sum())},
         residues_in=int(residues.sum()),
     )

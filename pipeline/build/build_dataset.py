@@ -215,12 +215,8 @@ class Build:
         prepared, started = list(job.prepared), time.perf_counter()
         # one task at a time, because MMseqs2 uses all cores; it does not say how much it has done
         for task in search_tasks(job, self._plan, workers_of(self._options)):
-<<<<<<< HEAD
-            prepared[task.index] = self._phase(task.purpose, [task], 0)[0]
-            self._mmseqs_seconds = time.perf_counter() - started
-=======
             prepared[task.index] = self._phases.run(task.purpose, [task], 0)[0]
->>>>>>> 6a95833e (--variants: several passes over the kept records, which epochs read in turn)
+            self._mmseqs_seconds = time.perf_counter() - started
         return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:

@@ -49,6 +49,8 @@ def check_range(
         ):
             rules = (("at least", least), ("more than", above), ("up to", most))
             expected = ", ".join(f"{words} {limit}" for words, limit in rules if limit is not None)
+            if least == most:
+                expected = str(least)
             raise ValueError(f"{flag(name)} is {value}, expected {expected}")
 
 

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +232,8 @@ def signed(raw: dict[str, Any]) -> str:
     ],
 )
 def test_a_manifest_with_an_invalid_path_is_refused(dataset: Path, name: str) -> None:
-    raw = asdict(read_manifest(dataset))
+    raw = json.loads((dataset / "manifest.json").read_text())
+    del raw["digest"]
     raw["shards"]["train"] = [{**raw["shards"]["train"][0], "name": name}]
     with pytest.raises(ManifestError, match=r"\.name|is not in"):
         Manifest.from_json(signed(raw), where="here")
@@ -241,7 +241,8 @@ def test_a_manifest_with_an_invalid_path_is_refused(dataset: Path, name: str) ->
 
 def test_a_manifest_that_was_edited_or_has_another_version_is_refused(dataset: Path) -> None:
     text = (dataset / "manifest.json").read_text()
-    raw = asdict(read_manifest(dataset))
+    raw = json.loads((dataset / "manifest.json").read_text())
+    del raw["digest"]
     for bad, message in (
         (text.replace('"seed": 0', '"seed": 1'), "does not match its own digest"),
         (signed({**raw, "format": 1}), "format version 1, but this thdpack"),
