@@ -49,7 +49,7 @@ def check_range(
         ):
             rules = (("at least", least), ("more than", above), ("up to", most))
             expected = ", ".join(f"{words} {limit}" for words, limit in rules if limit is not None)
-            if least == most:
+            if least is not None and least == most:
                 expected = str(least)
             raise ValueError(f"{flag(name)} is {value}, expected {expected}")
 
