@@ -39,6 +39,8 @@ from benchmarks.training.peers import Peer, Rows, peer
 from pipeline.reader import ShardReader
 from pipeline.storage.read_manifest import read_manifest
 from schemas.manifest import Manifest
+from schemas.manifest_entries import VariantEntry
+from schemas.text.phrases import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,12 @@ class Options:
     folder: Path = Path(tempfile.gettempdir())
     """Folder for the peers' temporary copies of the dataset."""
     shards: int = 10_000
-    """Number of shards in the dataset to open and resume. All shards are hard links to one file."""
+    """Number of shards in each variant of the dataset to open and resume. All shards of a variant
+    are hard links to one file."""
     buckets: int = 4_000
     """Number of buckets in each shard of the dataset to open and resume."""
+    variants: int = 1
+    """Number of variants of the dataset to open and resume."""
 
 
 def ours(options: Options) -> Rows:
@@ -146,7 +151,8 @@ def many_shards(options: Options) -> None:
         figures = [statistics.median(values) for values in zip(*runs[1:], strict=True)]
         size = (work / "manifest.json").stat().st_size
         print(
-            f"{len(manifest.shards['train']):,} shards, {figures[4]:,.0f} buckets, "
+            f"{manifest.variants * len(manifest.shards['train']):,} shards, "
+            f"{figures[4]:,.0f} buckets, {plural(manifest.variants, 'variant')}, "
             f"manifest of {size / 1e6:.1f} MB; medians over fresh processes:"
         )
         print(f"  import pipeline.reader                    {figures[0]:.3f} s")
@@ -160,7 +166,7 @@ def many_shards(options: Options) -> None:
 
 
 def linked(options: Options, out: Path) -> Manifest:
-    """Make a dataset of `options.shards` hard links to one shard with `options.buckets` buckets."""
+    """Make a dataset. In each variant, all shards are hard links to one shard."""
     manifest = read_manifest(options.dataset)
     tables = [
         pa.ipc.open_file(options.dataset / entry.name).read_all()
@@ -182,10 +188,23 @@ def linked(options: Options, out: Path) -> Manifest:
         tokens=tokens,
         xxh3_128=digest,
     )
-    entries = tuple(replace(entry, name=f"train/{i}.arrow") for i in range(options.shards))
-    for other in entries[1:]:
-        os.link(first, out / other.name)
-    many = replace(manifest, shards={"train": entries, "valid": (), "test": ()})
+    variants = []
+    for variant in range(options.variants):
+        place = f"train/v{variant}-"
+        shutil.copy(first, out / f"{place}0.arrow")
+        for i in range(1, options.shards):
+            os.link(out / f"{place}0.arrow", out / f"{place}{i}.arrow")
+        entries = (replace(entry, name=f"{place}{i}.arrow") for i in range(options.shards))
+        variants.append({"train": tuple(entries), "valid": (), "test": ()})
+    first.unlink()
+    buckets = {"train": options.buckets * options.shards, "valid": 0, "test": 0}
+    splits = {split: replace(manifest.splits[split], buckets=buckets[split]) for split in buckets}
+    many = replace(
+        manifest,
+        shards=variants[0],
+        splits=splits,
+        more_variants=tuple(VariantEntry.of(splits, shards) for shards in variants[1:]),
+    )
     (out / "manifest.json").write_text(many.to_json())
     return many
 

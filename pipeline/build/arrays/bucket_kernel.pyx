@@ -60,7 +60,9 @@ def fill_buckets(
     cdef unsigned char* out = &ids[0]
     cdef unsigned char* row
     cdef Py_ssize_t s, k, size, at = 0, current = -1, pad_to
-    memset(pairs, 0, sizeof(pairs))
+    cdef bint counting = token_counts.shape[0] > 0
+    if counting:
+        memset(pairs, 0, sizeof(pairs))
     with nogil:
         for s in range(begin.shape[0]):
             if bucket[s] != current:
@@ -77,6 +79,8 @@ def fill_buckets(
             if pad_to > 0:
                 memset(row + size + 2, pad, pad_to)
             at += spans[s]
+            if not counting:
+                continue
             k = 0
             while k + 2 <= size:  # count pairs of tokens, to halve the number of additions
                 memcpy(&pair, source + k, 2)
@@ -85,11 +89,12 @@ def fill_buckets(
             if k < size:
                 token_counts[source[k]] += 1
         memset(out + at, pad, ids.shape[0] - at)
-        for k in range(65536):
-            token_counts[k & 255] += pairs[k]
-            token_counts[k >> 8] += pairs[k]
-    token_counts[cls] += begin.shape[0]
-    token_counts[eos] += begin.shape[0]
+        if counting:
+            for k in range(65536):
+                token_counts[k & 255] += pairs[k]
+                token_counts[k >> 8] += pairs[k]
+            token_counts[cls] += begin.shape[0]
+            token_counts[eos] += begin.shape[0]
 
 
 def check_buckets(

@@ -228,6 +228,7 @@ def _write_splits(
             split=split,
             stem=task.stem(variant.number),
             final=task.final,
+            counts_tokens=variant.number == 0,
             out=task.job.out,
             finisher=finisher,
         )

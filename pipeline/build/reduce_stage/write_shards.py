@@ -28,6 +28,7 @@ from schemas.shard import BATCH_BUCKETS, shard_schema
 from schemas.vocabulary import ESM2
 
 _ID_LIMIT: Final = 256
+_UNCOUNTED: Final = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -38,8 +39,8 @@ class WrittenSplit:
     left_over:    bool[N], mask of the sequences that did not fill a bucket
     shard:        int64[N], each sequence's shard, as an index into `entries`
     bucket:       int64[N], each sequence's bucket, as a row number in that shard
-    token_counts: int64[256], number of occurrences of each token id in the shards; padding is not
-        counted
+    token_counts: int64[256], number of occurrences of each token id in the shards, without
+        padding; all 0 if tokens were not counted
     """
 
     entries: list[ShardEntry]
@@ -58,6 +59,7 @@ def write_split(
     split: str,
     stem: str,
     final: bool,
+    counts_tokens: bool,
     out: Folder,
     finisher: Finisher,
 ) -> WrittenSplit:
@@ -66,6 +68,7 @@ def write_split(
     Args:
         tokens: uint8[T], residue tokens that `sequences.begin` points into.
         final: True to pack all sequences, even if some buckets are then not full.
+        counts_tokens: True to count the tokens of the shards.
         out: the dataset's folder.
         finisher: object that syncs or uploads the shards in the background.
     Raises:
@@ -80,6 +83,7 @@ def write_split(
     cuts = [buckets * i // max(shards, 1) for i in range(shards + 1)]
     result = _placement(bucket, cuts, options)
     packed = _PackedSplit(tokens, sequences, spans, bucket, buckets, options)
+    packed.counts_tokens = counts_tokens
     for n, (first, last) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
         name = f"{split}/{stem}-{n}.arrow"
         result.entries.append(_write_shard(packed, first, last, name, result, out, finisher))
@@ -128,6 +132,7 @@ class _PackedSplit:
         self.longest_span = options.longest_span
         self.schema = shard_schema(options.capacity)
         self.compression = None if options.compression == "none" else options.compression
+        self.counts_tokens = True
         self._ids = np.empty(BATCH_BUCKETS * options.capacity, dtype=np.uint8)
 
     def batch(self, first: int, last: int, result: WrittenSplit) -> tuple[pa.RecordBatch, int]:
@@ -145,7 +150,8 @@ class _PackedSplit:
         tail = self.capacity - used
         pieces = -(-tail // self.longest_span)
         cu, cu_offsets = _cu_seqlens(spans, count, pieces, self.capacity, self.longest_span)
-        ids = self._filled(part, bucket, buckets, result.token_counts)
+        counts = result.token_counts if self.counts_tokens else _UNCOUNTED
+        ids = self._filled(part, bucket, buckets, counts)
         result.statistics.add_buckets(lengths, spans, bucket, tail, pieces)
         tokens = np.bincount(bucket, weights=lengths, minlength=buckets).astype(np.int32)
         longest = np.maximum.reduceat(spans, edges[:-1] - part.start).astype(np.int32)
