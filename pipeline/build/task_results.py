@@ -114,8 +114,8 @@ class PackedVariant:
     """What a task packed of one variant. `shards` and `statistics` have the splits as keys.
 
     rest: file of the sequences that did not fill a bucket; None if the task wrote no such file
-    token_counts: number of occurrences of each token id in the shards, without padding; counted only
-        for variant 0
+    token_counts: number of occurrences of each token id in the shards, without padding. Tokens are
+        counted only for variant 0.
     """
 
     variant: Count = 0
