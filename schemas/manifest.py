@@ -20,6 +20,7 @@ from schemas.manifest_checks import (
     checked_head,
     name_problems,
     option_problems,
+    sampling_problems,
     size_problems,
     variant_problems,
 )
@@ -28,6 +29,7 @@ from schemas.manifest_entries import (
     InputEntry,
     NamedFileEntry,
     RecordsEntry,
+    SampledClusters,
     ShardEntry,
     Shards,
     SplitTotals,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 MANIFEST_NAME: Final = "manifest.json"
 WORK: Final = ".build"
 """Name of the work folder in a dataset's folder. It holds the files of unfinished builds."""
+_OMITTED: Final = ("more_variants", "sampled_clusters")
+"""Keys that the JSON has only if the option was given that fills them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +88,7 @@ class Manifest(SequenceLimits):
     splits: Mapping[str, SplitTotals]
     histograms: Mapping[str, Mapping[str, Histogram]]
     more_variants: tuple[VariantEntry, ...] = ()
+    sampled_clusters: SampledClusters | None = None
     generation: Annotated[int, Meta(ge=1, le=1 << 62)] = 1
     parent: Hash | None = None
     format: int = field(default=FORMAT_VERSION)
@@ -116,7 +121,8 @@ class Manifest(SequenceLimits):
 
     @property
     def variants(self) -> int:
-        """Number of variants. Each holds all kept records, shuffled, cropped and packed anew."""
+        """Number of variants. Each holds all kept records, shuffled, cropped and packed anew. With
+        --sample-clusters, each holds only one member of each cluster."""
         return 1 + len(self.more_variants)
 
     def shards_of(self, variant: int) -> Shards:
@@ -154,7 +160,7 @@ class Manifest(SequenceLimits):
 
     def to_json(self) -> str:
         """Return canonical JSON with the digest, sorted keys and a final newline."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "more_variants"}
+        found = _given_fields(self)
         found["digest"] = self.digest
         if self.more_variants:
             found["more_variants"] = [
@@ -224,13 +230,16 @@ def _fields_of(entry: Any) -> dict[str, Any] | str:
     """Return the fields of a dataclass as a dict, without copying their values.
 
     `asdict` also copies the values, which takes a tenth of a second for 10,000 shards. For the JSON
-    of a later variant's shards, return its hash. A dataset with one variant has no key
-    `more_variants`.
+    of a later variant's shards, return its hash.
     """
     if isinstance(entry, msgspec.Raw):
         return xxhash.xxh3_128_hexdigest(msgspec.json.format(bytes(entry), indent=-1))
-    names = (name for name in entry.__slots__ if name != "more_variants" or entry.more_variants)
-    return {name: getattr(entry, name) for name in names}
+    return _given_fields(entry)
+
+
+def _given_fields(entry: Any) -> dict[str, Any]:
+    values = {name: getattr(entry, name) for name in entry.__slots__}
+    return {name: value for name, value in values.items() if value or name not in _OMITTED}
 
 
 def _text(value: object) -> str | None:
@@ -266,6 +275,12 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
     yield from name_problems(manifest.shards, manifest.records)
     yield from size_problems(manifest.shards)
     yield from variant_problems(manifest.shards, manifest.more_variants)
+    sampled = any(entry.option == "sample-clusters" for entry in manifest.named_files)
+    if sampled != (manifest.sampled_clusters is not None):
+        yield "only one of sampled_clusters and a file of --sample-clusters is given"
+    if manifest.sampled_clusters is not None:
+        kept = manifest.records_by_status.get("kept", 0)
+        yield from sampling_problems(manifest.sampled_clusters, manifest.variants, kept)
 
 
 def _metadata(manifest: Manifest) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, NotRequired, TypedDict
@@ -10,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from schemas.errors import ManifestError
-from schemas.manifest_entries import RecordsEntry, Shards, VariantEntry
+from schemas.manifest_entries import RecordsEntry, SampledClusters, Shards, VariantEntry
 from schemas.shard import FORMAT_VERSION, SPLITS, Long
 from schemas.split_fractions import SplitFractions
 from schemas.untrusted_json import (
@@ -101,6 +102,26 @@ def variant_problems(shards: Shards, more_variants: Sequence[VariantEntry]) -> I
                 yield f"variant {number}: {totals.buckets} buckets of {split}"
             if bool(totals.buckets) != any(entry.buckets for entry in shards[split]):
                 yield f"{split} has buckets in only one of variant 0 and variant {number}"
+
+
+def sampling_problems(sampled: SampledClusters, variants: int, kept: int) -> Iterator[str]:
+    """Check the totals of --sample-clusters.
+
+    Args:
+        variants: number of variants.
+        kept: number of kept records.
+    """
+    shown, clusters, members = sampled.members_shown, sampled.clusters, sampled.members
+    if not clusters <= members <= kept or bool(clusters) != bool(members):
+        yield f"sampled_clusters: {clusters} clusters, {members} members and {kept} kept records"
+    if not len(shown) == len(sampled.residues_shown) == variants:
+        yield f"sampled_clusters: it does not have numbers of {variants} variants"
+    elif shown[0] != clusters or shown[-1] > members:
+        yield "sampled_clusters: members_shown disagrees with clusters or members"
+    elif any(not 0 <= new - old <= clusters for old, new in itertools.pairwise(shown)):
+        yield "sampled_clusters: members_shown grows by more than clusters, or shrinks"
+    elif list(sampled.residues_shown) != sorted(sampled.residues_shown):
+        yield "sampled_clusters: residues_shown shrinks"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

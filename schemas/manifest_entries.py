@@ -49,7 +49,7 @@ class InputEntry:
     records: Count
 
 
-FileOption = Literal["exclude", "clusters", "metadata"]
+FileOption = Literal["exclude", "clusters", "sample-clusters", "metadata"]
 """Name of an option that names a file, without its hyphens."""
 
 
@@ -116,6 +116,21 @@ class SplitTotals:
     def peak(self) -> float:
         """Ratio of the largest Σ length² to the mean over buckets; 0 for an empty split."""
         return self.cost_max * self.buckets / self.cost_sum if self.cost_sum else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledClusters:
+    """Totals of --sample-clusters. A member is a kept record in a cluster.
+
+    members_shown: for each variant, the number of members that are in it or in an earlier variant
+    residues_shown: for each variant, the number of residues of kept records, in clusters or not,
+        that are in a bucket of it or of an earlier variant
+    """
+
+    clusters: Count
+    members: Count
+    members_shown: tuple[Count, ...]
+    residues_shown: tuple[Count, ...]
 
 
 Shards = Mapping[str, tuple[ShardEntry, ...]]

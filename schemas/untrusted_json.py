@@ -43,12 +43,12 @@ BuildName = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 WorkName = Annotated[
     str,
     Meta(
-        pattern=r"\A(map|clustered|link|prepared|similar"
+        pattern=r"\A(map|clustered|link|draw|prepared|similar"
         r"|rest-(v[0-9]{1,6}-)?of-(reduce|rest-(v[0-9]{1,6}-)?[0-9]{1,3}))-[0-9]{6,12}\.arrow\Z"
     ),
 ]
-"""Name of a work file that holds map output (a spill), clusters of records, left-over sequences (a
-rest), or the content of a file that an option names."""
+"""Name of a work file that holds map output (a spill), clusters of records, members of clusters,
+left-over sequences (a rest), or the content of a file that an option names."""
 
 T = TypeVar("T")
 

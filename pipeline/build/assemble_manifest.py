@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from pipeline.inputs.file_names import Skipped
 from schemas import __version__
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
-from schemas.manifest_entries import InputEntry, SplitTotals, VariantEntry
+from schemas.manifest_entries import InputEntry, SampledClusters, SplitTotals, VariantEntry
 from schemas.records import Status
 from schemas.shard import SPLITS, slots_for
 from schemas.vocabulary import ESM2
@@ -76,6 +77,21 @@ def manifest_of(
         residue_counts=named,
         splits=first.totals,
         histograms={split: first.statistics[split].histograms() for split in SPLITS},
+        sampled_clusters=_sampled_clusters(first, reduced, prepared),
+    )
+
+
+def _sampled_clusters(
+    first: _VariantSum, reduced: Sequence[ReduceResult], prepared: Sequence[PreparedFile]
+) -> SampledClusters | None:
+    """Return the totals of --sample-clusters in variant 0; None without the option."""
+    if not any(file.option == "sample-clusters" for file in prepared):
+        return None
+    return SampledClusters(
+        clusters=sum(part.clusters for part in reduced),
+        members=sum(part.members for part in reduced),
+        members_shown=(first.new_members,),
+        residues_shown=(first.new_residues,),
     )
 
 
@@ -90,11 +106,24 @@ def with_variants(
     """
     sums = [_VariantSum(options, parts, number) for number in variants if number]
     added = tuple(VariantEntry.of(each.totals, each.shards) for each in sums)
+    sampled = manifest.sampled_clusters
+    if sampled is not None:
+        sampled = replace(
+            sampled,
+            members_shown=_continued(sampled.members_shown, [each.new_members for each in sums]),
+            residues_shown=_continued(sampled.residues_shown, [each.new_residues for each in sums]),
+        )
     return replace(
         manifest,
         slots=max(manifest.slots, *(_slots(each.totals) for each in sums), 0),
         more_variants=(*manifest.more_variants, *added),
+        sampled_clusters=sampled,
     )
+
+
+def _continued(sums: tuple[int, ...], added: Sequence[int]) -> tuple[int, ...]:
+    """Return running sums, continued by adding one number after another to the last sum."""
+    return (*sums[:-1], *itertools.accumulate((sums[-1], *added)))
 
 
 class _VariantSum:
@@ -112,6 +141,8 @@ class _VariantSum:
             for split in SPLITS:
                 self.statistics[split].add(packed.statistics[split])
         self.token_counts: list[int] = counts.tolist()
+        self.new_members = sum(packed.new_members for packed in every)
+        self.new_residues = sum(packed.new_residues for packed in every)
         self.totals = {split: self.statistics[split].totals() for split in SPLITS}
         self.shards = {
             split: tuple(entry for packed in every for entry in packed.shards[split])

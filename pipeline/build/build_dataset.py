@@ -1,8 +1,9 @@
 """Build a dataset, from the inputs to the manifest, in three stages: map, reduce, commit.
 
-Files of --exclude, --clusters and --metadata are read before the first stage. Two stages between
-map and reduce are optional. `search_stage/` runs MMseqs2 if the value of one of these options
-begins with `mmseqs:`. With --clusters, `link_stage/` finds the cluster of each record.
+Files of --exclude, --clusters, --sample-clusters and --metadata are read before the first stage.
+Three stages between map and reduce are optional. `search_stage/` runs MMseqs2 if the value of one
+of these options begins with `mmseqs:`. With --clusters or --sample-clusters, `link_stage/` finds
+the cluster of each record. With --sample-clusters, `draw_stage/` finds the members of each cluster.
 
 1. Map: read ranges of the inputs, tokenize the records, and sort the records into partitions
    (`map_stage/`). A partition is a subset of the records, chosen by hash.
@@ -25,6 +26,7 @@ from functools import partial
 from pipeline.build.assemble_manifest import Built, manifest_of, refuse_empty, with_variants
 from pipeline.build.build_plan import Plan, absolute
 from pipeline.build.clusters.joined_clusters import join_linked
+from pipeline.build.clusters.member_files import merge_members
 from pipeline.build.destination.destination import Destination, open_destination
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import (
@@ -42,6 +44,7 @@ from pipeline.build.reduce_stage.exclude_records import unused_exclusions
 from pipeline.build.reduce_stage.residue_fates import fates_in_results
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.stages import (
+    draw_tasks,
     hash_tasks,
     link_tasks,
     map_tasks,
@@ -156,7 +159,7 @@ class Build:
         )
         map_outcome.save(job)
         job = self._search(job)
-        self._link(job, map_outcome)
+        self._find_clusters(job, map_outcome.residues)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phases.run("deduplicate, shuffle, pack", tasks, map_outcome.residues)
         return self.finish(job, map_outcome, parts, existing)
@@ -203,7 +206,7 @@ class Build:
         )
 
     def _prepare(self) -> tuple[PreparedFile, ...]:
-        """Write a work file for each file of --exclude, --clusters and --metadata."""
+        """Write a work file for each file that an option names."""
         tasks = prepare_tasks(self._plan, self._work)
         if not tasks:
             return ()
@@ -234,12 +237,15 @@ class Build:
             self._report.note(line)
         return map_outcome
 
-    def _link(self, job: Job, map_outcome: MapOutcome) -> None:
-        """With --clusters, find the cluster of each record, and join clusters (`link_stage/`)."""
-        tasks = link_tasks(job, self._plan.partitions)
-        if tasks:
-            results = self._phases.run("look up clusters", tasks, map_outcome.residues)
+    def _find_clusters(self, job: Job, residues: int) -> None:
+        """Find the cluster of each record, and join clusters (`link_stage/`). With
+        --sample-clusters, also find the members of each cluster (`draw_stage/`)."""
+        if links := link_tasks(job, self._plan.partitions):
+            results = self._phases.run("look up clusters", links, residues)
             self._report.note(join_linked(job, results))
+        if draws := draw_tasks(job, self._plan.partitions):
+            self._phases.run("find members of clusters", draws, residues)
+            merge_members(job, draws)
 
     def _refuse_other_inputs(self, existing: Manifest) -> None:
         """Read all inputs, and compare them with the inputs of the existing dataset.

@@ -200,6 +200,9 @@ class PreprocessOptions(DatasetOptions, _Places):
     """Keep each cluster of similar sequences in one split. The value is a table of clusters (two
     columns, as MMseqs2 writes it), or `mmseqs:0.5` to cluster the kept records by MMseqs2 at an
     identity of 0.5."""
+    sample_clusters: Optional[str] = None  # noqa: UP045
+    """Like --clusters, but each variant holds only one record of each cluster, drawn at random. The
+    table may have a third column, the weight of each record in the draw."""
     metadata: Optional[str] = None  # noqa: UP045
     """Table (Parquet, Arrow, CSV, TSV) whose columns are added to records/, for use in --where.
     A row belongs to the record with the same accession or id."""
@@ -244,6 +247,8 @@ class PreprocessOptions(DatasetOptions, _Places):
         DatasetOptions.__post_init__(self)
         if not 1 <= self.variants <= MOST_VARIANTS:
             raise ValueError(f"--variants is {self.variants}, expected 1 to {MOST_VARIANTS}")
+        if self.clusters is not None and self.sample_clusters is not None:
+            raise ValueError("--sample-clusters does what --clusters does: omit --clusters")
         if self.memory is not None and parse_bytes(self.memory, name="--memory") < _LEAST_MEMORY:
             raise ValueError(
                 f"--memory {self.memory} is less than one task needs: "

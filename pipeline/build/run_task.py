@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_task import LinkTask
+from pipeline.build.draw_stage.draw_partition import draw_partition
 from pipeline.build.link_stage.link_partition import link_partition
 from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.named_files.prepare import prepare
+from pipeline.build.named_files.prepare_task import PrepareTask
 from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
 from pipeline.build.search_stage.cluster_records import cluster_records
 from pipeline.build.search_stage.search_exclusions import search_exclusions
@@ -18,7 +21,6 @@ from pipeline.build.tasks import (
     HashTask,
     MapTask,
     OnBytes,
-    PrepareTask,
     ReduceTask,
     RestTask,
     Result,
@@ -89,6 +91,8 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
             return cluster_records(task, on_bytes)
         case LinkTask():
             return link_partition(task, on_bytes)
+        case DrawTask():
+            return draw_partition(task, on_bytes)
         case SearchTask():
             return search_exclusions(task, on_bytes)
         case ReduceTask():

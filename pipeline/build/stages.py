@@ -1,9 +1,10 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
 Prepare tasks run first, then map and hash tasks, search tasks (for option values that begin with
-`mmseqs:`), link tasks (with --clusters), reduce tasks and rest tasks. A rest is a file of sequences
-that did not fill a bucket. A rest task packs the sequences of several rests. Rest tasks may have
-several levels. The tasks of one stage, or of one level, do not depend on each other.
+`mmseqs:`), link tasks (with --clusters or --sample-clusters), draw tasks (with --sample-clusters),
+reduce tasks and rest tasks. A rest is a file of sequences that did not fill a bucket. A rest task
+packs the sequences of several rests. Rest tasks may have several levels. The tasks of one stage, or
+of one level, do not depend on each other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pipeline.build.build_plan import Plan
+from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_task import LinkTask
+from pipeline.build.named_files.prepare_task import PrepareTask
 from pipeline.build.options import DatasetOptions
 from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
 from pipeline.build.task_results import PreparedFile
@@ -20,7 +23,6 @@ from pipeline.build.tasks import (
     HashTask,
     Job,
     MapTask,
-    PrepareTask,
     ReduceTask,
     RestTask,
 )
@@ -82,7 +84,8 @@ def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[Hash
 
 
 def search_tasks(job: Job, planned: Plan, threads: int) -> list[SearchTask | ClusterTask]:
-    """Return a task for each value of --exclude or --clusters that begins with `mmseqs:`."""
+    """Return a task for each value of --exclude, --clusters or --sample-clusters that begins with
+    `mmseqs:`."""
     return [
         (SearchTask if file.option == "exclude" else ClusterTask)(
             job=job, index=i, file=file, partitions=planned.partitions, threads=threads
@@ -93,10 +96,17 @@ def search_tasks(job: Job, planned: Plan, threads: int) -> list[SearchTask | Clu
 
 
 def link_tasks(job: Job, partitions: int) -> list[LinkTask]:
-    """Return a link task for each partition; [] without --clusters."""
+    """Return a link task for each partition; [] without a table of clusters."""
     if not job.clustered:
         return []
     return [LinkTask(job=job, partition=p, partitions=partitions) for p in range(partitions)]
+
+
+def draw_tasks(job: Job, partitions: int) -> list[DrawTask]:
+    """Return a draw task for each partition; [] without --sample-clusters."""
+    if not job.sampled:
+        return []
+    return [DrawTask(job=job, partition=p, partitions=partitions) for p in range(partitions)]
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:

@@ -21,16 +21,19 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
+from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_task import LinkTask
+from pipeline.build.named_files.prepare_task import PrepareTask
 from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
 from pipeline.build.task_results import (
+    DrawResult,
     LinkResult,
     MapResult,
     PackResult,
     PreparedFile,
     WorkFile,
 )
-from pipeline.build.tasks import MapTask, PrepareTask, ReduceTask, RestTask, Task
+from pipeline.build.tasks import MapTask, ReduceTask, RestTask, Task
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed, signed
 from schemas import __version__
@@ -190,6 +193,8 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
         return result.file.name == task.output
     if isinstance(task, LinkTask) and isinstance(result, LinkResult):
         return result.links.name == task.links
+    if isinstance(task, DrawTask) and isinstance(result, DrawResult):
+        return result.members.name == task.members
     if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):
         return _packed_names_are_own(task, result)
     return True
@@ -233,3 +238,5 @@ def _outputs(
         yield task.work, result.file
     elif isinstance(result, LinkResult):
         yield task.work, result.links
+    elif isinstance(result, DrawResult):
+        yield task.work, result.members

@@ -110,12 +110,22 @@ class LinkResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DrawResult:
+    """Result of a draw task: the file of the members, and the number of members."""
+
+    members: WorkFile
+    count: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PackedVariant:
     """What a task packed of one variant. `shards` and `statistics` have the splits as keys.
 
     rest: file of the sequences that did not fill a bucket; None if the task wrote no such file
     token_counts: number of occurrences of each token id in the shards, without padding. Tokens are
         counted only for variant 0.
+    new_members, new_residues: number of members of clusters, and number of residues of kept
+        records, that are in this variant, but in no earlier one; 0 without --sample-clusters
     """
 
     variant: Count = 0
@@ -123,6 +133,8 @@ class PackedVariant:
     shards: dict[str, tuple[ShardEntry, ...]]
     statistics: dict[str, SplitStatistics]
     token_counts: _TokenCounts
+    new_members: Count = 0
+    new_residues: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +156,11 @@ class ReduceResult(PackResult):
 
     residues_in: number of residues of all records of the partition, kept or not
     residues: number of residues of the records of each status
-    cropped_records: number of kept records that lose residues by cropping
+    cropped_records: number of records of variant 0 that lose residues by cropping
+    clusters, members: number of clusters whose first member is in the partition, and number of
+        members of clusters; 0 without --sample-clusters
+    not_drawn: number of kept records that are not in variant 0 because of --sample-clusters
+    residues_not_drawn: number of residues of these records
     excluded_by_kind: number of excluded records with each kind of match (EXCLUSION_KINDS)
     excluded_by_file: number of excluded records whose match is in each file (`exclusion_files`)
     """
@@ -154,6 +170,10 @@ class ReduceResult(PackResult):
     cropped_copies: Count = 0
     residues: dict[Status, Count] = field(default_factory=dict)
     cropped_records: Count = 0
+    clusters: Count = 0
+    members: Count = 0
+    not_drawn: Count = 0
+    residues_not_drawn: Count = 0
     excluded_by_kind: dict[str, Count] = field(default_factory=dict)
     excluded_by_file: tuple[Count, ...] = ()
 

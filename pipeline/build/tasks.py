@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from pipeline.build.named_files.named_file import NamedFile
+from pipeline.build.named_files.named_file import CLUSTER_OPTIONS
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import (
     HashResult,
@@ -59,36 +59,6 @@ class Task(Protocol[Result]):
         """Return everything that the result depends on, as JSON. Return None for a task that runs
         every time and leaves no marker."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrepareTask:
-    """Convert a file that an option names into a work file."""
-
-    result_type: ClassVar[type[PreparedFile]] = PreparedFile
-
-    index: int
-    file: NamedFile
-    work: Folder
-
-    @property
-    def name(self) -> str:
-        return f"prepared-{self.index:06d}"
-
-    @property
-    def prepared(self) -> str:
-        """Name of the work file, in the work folder."""
-        return f"{self.name}.arrow"
-
-    def identity(self) -> dict[str, Any]:
-        return {
-            "option": self.file.option,
-            "url": self.file.url,
-            "name": self.file.name,
-            "fingerprint": self.file.fingerprint,
-            "mmseqs": self.file.mmseqs,
-            "similar": [self.file.min_identity, self.file.min_coverage],
-        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,14 +164,24 @@ class Job:
         return f"joined-{self.build}.arrow"
 
     @property
+    def intervals(self) -> str:
+        """Name of the file with the result of the draw stage, in the work folder."""
+        return f"intervals-{self.build}.arrow"
+
+    @property
     def clustered(self) -> bool:
-        """True if --clusters was given, so that the build has a link stage."""
-        return any(file.option == "clusters" for file in self.prepared)
+        """True if the build has a table of clusters, and therefore a link stage."""
+        return any(file.option in CLUSTER_OPTIONS for file in self.prepared)
+
+    @property
+    def sampled(self) -> bool:
+        """True with --sample-clusters, so that the build has a draw stage."""
+        return any(file.option == "sample-clusters" for file in self.prepared)
 
     @property
     def clusters(self) -> PreparedFile:
         """The table of clusters."""
-        return next(file for file in self.prepared if file.option == "clusters")
+        return next(file for file in self.prepared if file.option in CLUSTER_OPTIONS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -258,7 +238,7 @@ class ReduceTask(_PackingTask):
 
     @property
     def links(self) -> str | None:
-        """Name of the partition's link file, in the work folder; None without --clusters."""
+        """Name of the partition's link file, in the work folder; None without clusters."""
         return f"link-{self.partition:06d}.arrow" if self.job.clustered else None
 
     @property

@@ -99,6 +99,10 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
         }
         long = row["residues"] > manifest.longest_piece
         how = cropped.get(str(options["long"]), "") if long else ""
+        if row["shard"] is None:
+            others = "" if manifest.variants == 1 else "; other variants may hold this record"
+            drawn = f"variant 0 holds another record of its cluster (--sample-clusters){others}"
+            return f"kept, but not drawn: {row['split']}, {drawn}"
         return f"kept{how}: {row['split']}, {row['shard']}, row {row['bucket']}"
     reasons = {
         "duplicate": f"the same residues as record {row['duplicate_of']} "

@@ -64,6 +64,7 @@ class PreprocessArguments(PreprocessOptions):
     where: Annotated[Optional[str], tyro.conf.arg(metavar="SQL")] = None  # noqa: UP045
     exclude: Exclude = ()
     clusters: Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")] = None  # noqa: UP045
+    sample_clusters: Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")] = None  # noqa: UP045
     metadata: Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")] = None  # noqa: UP045
     split: Annotated[str, tyro.conf.arg(metavar="SHARES")] = PreprocessOptions.split
 
@@ -73,10 +74,9 @@ class PlanTasksArguments(PreprocessArguments):
     `--executor ray` and `--scratch`.
 
     All machines need access to the dataset's folder. Afterwards, run every map task: `thdpack
-    run-task DATASET --plan PLAN --stage map --index N`. With --clusters, then run every link task,
-    with `--stage link`. Then run every reduce task, with `--stage reduce`. Finally, run `thdpack
-    commit DATASET --plan PLAN`. On Slurm, deploy/slurm/preprocess.sbatch runs all of these
-    commands.
+    run-task DATASET --plan PLAN --stage map --index N`. Then run every task of the other
+    stages that this command prints, one stage after another. Finally, run `thdpack commit DATASET
+    --plan PLAN`. On Slurm, deploy/slurm/preprocess.sbatch runs all of these commands.
 
     Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
     """
@@ -112,9 +112,10 @@ class RunTaskOptions:
     index: int
     """Index of the task, from 0, among the tasks of --stage. Without --stage, it is the index among
     the tasks of all stages."""
-    stage: Optional[Literal["map", "link", "reduce"]] = None  # noqa: UP045 (see options.py)
+    stage: Optional[Literal["map", "link", "draw", "reduce"]] = None  # noqa: UP045 (see options.py)
     """Stage of the task. All tasks of a stage must finish before the next stage starts. The stage
-    `link` is between map and reduce, and has tasks only with --clusters."""
+    `link` has tasks only with --clusters or --sample-clusters, and `draw` only with
+    --sample-clusters."""
     array_size: Optional[int] = None  # noqa: UP045
     """Number of elements of the array job, which may be less than the number of tasks. The command
     runs the tasks index, index + array-size, index + 2 × array-size, … of the stage."""

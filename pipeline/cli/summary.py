@@ -15,6 +15,7 @@ from pipeline.inputs.file_names import as_text, some_names
 from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
+from schemas.manifest_entries import SampledClusters
 from schemas.records import Status
 from schemas.split_fractions import SplitFractions
 from schemas.text.phrases import plural
@@ -58,6 +59,8 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     yield "left out", left_out or "0"
     if metadata is not None:
         yield "metadata", metadata
+    if manifest.sampled_clusters is not None:
+        yield "clusters", _sampled(manifest.sampled_clusters)
     yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
     if manifest.variants > 1:
         variants = f"{manifest.variants:,}, and each epoch reads the next one"
@@ -84,6 +87,14 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     yield "padding avoided", f"{waste}, {padded}"
     if provenance := _provenance(manifest):
         yield "source", provenance
+
+
+def _sampled(found: SampledClusters) -> str:
+    """Return what the variants show of the members of clusters."""
+    of = f"{plural(found.clusters, 'cluster')} with {plural(found.members, 'member')}"
+    drawn = f"{of}; a variant has one member of each"
+    shown = found.members_shown
+    return drawn if len(shown) == 1 else f"{drawn}, and {len(shown)} variants show {shown[-1]:,}"
 
 
 def _provenance(manifest: Manifest) -> str:
@@ -131,6 +142,12 @@ def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[s
         elif status != Status.KEPT and residues:
             name = "duplicates" if status == Status.DUPLICATE else status.replace("_", " ")
             yield f"in {name}", f"{plural(residues, 'residue')} left out"
+    if fates.not_drawn:
+        records = f"{plural(fates.not_drawn, 'record')} with {fates.residues_not_drawn:,} residues"
+        others = (
+            "--variants adds draws" if manifest.variants == 1 else "other variants may hold them"
+        )
+        yield "not drawn", f"{records} left out by --sample-clusters ({others})"
     if fates.cropped_records:
         records = (
             f"{plural(fates.cropped_records, 'record')} to {manifest.longest_piece:,} residues"

@@ -12,13 +12,14 @@ import msgspec
 
 from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.clusters.joined_clusters import join_linked
+from pipeline.build.clusters.member_files import merge_members
 from pipeline.build.map_stage.map_results import (
     MapOutcome,
     add_up_map_results,
     input_warnings,
     load_map_outcome,
 )
-from pipeline.build.stages import link_tasks
+from pipeline.build.stages import draw_tasks, link_tasks
 from pipeline.build.task_markers import finished
 from pipeline.build.task_results import HashResult, MapResult
 from pipeline.build.tasks import Job, Task
@@ -74,7 +75,7 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
 
 def join_clusters(listed: TaskList, job: Job) -> None:
     """Join the pairs of clusters that link tasks found. The first process that calls this function
-    saves the result for the reduce tasks.
+    saves the result for the draw and reduce tasks.
 
     Raises:
         BuildError: link tasks have not finished.
@@ -84,6 +85,21 @@ def join_clusters(listed: TaskList, job: Job) -> None:
         return
     results = results_of(listed, "link", link_tasks(job, listed.plan.partitions))
     _LOG.warning("%s", join_linked(job, results, durable=True))
+
+
+def merge_drawn_members(listed: TaskList, job: Job) -> None:
+    """Merge the members that draw tasks found. The first process that calls this function saves the
+    result for the reduce tasks.
+
+    Raises:
+        BuildError: draw tasks have not finished.
+        DatasetError: the weights of a cluster are too large together.
+    """
+    if not job.sampled or listed.work.size(job.intervals) is not None:
+        return
+    tasks = draw_tasks(job, listed.plan.partitions)
+    results_of(listed, "draw", tasks)
+    merge_members(job, tasks, durable=True)
 
 
 def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> list[Result]:

@@ -10,11 +10,13 @@ from typing import Any
 from pipeline.build.array_jobs.listed_results import (
     join_clusters,
     map_outcome_of,
+    merge_drawn_members,
     results_of,
 )
 from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.build_dataset import Build
+from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import MapOutcome
@@ -22,7 +24,7 @@ from pipeline.build.prepare_build import existing_dataset
 from pipeline.build.progress import Reporter
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
-from pipeline.build.stages import link_tasks, prepare_tasks, reduce_tasks
+from pipeline.build.stages import draw_tasks, link_tasks, prepare_tasks, reduce_tasks
 from pipeline.build.task_markers import Outcome
 from pipeline.build.tasks import HashTask, Job, MapTask, ReduceTask, Task, writer_of
 from pipeline.executors.executor import Executor, SerialExecutor
@@ -72,6 +74,8 @@ def _stage_of(tasks: Sequence[Task[Any]]) -> str:
             return "map"
         case [LinkTask(), *_]:
             return "link"
+        case [DrawTask(), *_]:
+            return "draw"
     return "reduce"
 
 
@@ -127,13 +131,14 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
         elif index not in finished:
             skipped.add(index)
 
-    job = next((task.job for task in tasks if isinstance(task, ReduceTask)), None)
+    job = next((task.job for task in tasks if isinstance(task, DrawTask | ReduceTask)), None)
 
     def run_again(name: str) -> None:
         if job is not None and name == writer_of(job.joined):
-            # no task writes this file: `join_clusters` writes it, in this process
-            listed.work.remove(job.joined)
-            join_clusters(listed, job)
+            listed.work.remove(job.joined)  # no task writes this file: `run_all` does
+            return
+        if job is not None and name == writer_of(job.intervals):
+            listed.work.remove(job.intervals)
             return
         # look among the prepare tasks first, because `_earlier` needs the results of all of them
         prepares = prepare_tasks(listed.plan, listed.work)
@@ -142,18 +147,27 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
             chosen = [task for task in (*_earlier(listed, job), *tasks) if task.name == name]
         executor.run(work, chosen, lambda _, outcome: None, report.advance)
 
-    mended(lambda: executor.run(work, tasks, note, report.advance), run_again, listed.work, report)
+    def run_all() -> None:
+        if job is not None:
+            join_clusters(listed, job)
+            if any(isinstance(task, ReduceTask) for task in tasks):
+                merge_drawn_members(listed, job)
+        executor.run(work, tasks, note, report.advance)
+
+    mended(run_all, run_again, listed.work, report)
     return len(skipped)
 
 
 def _earlier(listed: TaskList, job: Job | None) -> Sequence[Task[Any]]:
-    """Return the map and link tasks whose work files later tasks read.
+    """Return the map, link and draw tasks whose work files later tasks read.
 
     Args:
-        job: the job of reduce tasks; None before the reduce stage.
+        job: the job of draw and reduce tasks; None before these stages.
     """
-    links = [] if job is None else link_tasks(job, listed.plan.partitions)
-    return [*listed.maps, *links]
+    if job is None:
+        return listed.maps
+    partitions = listed.plan.partitions
+    return [*listed.maps, *link_tasks(job, partitions), *draw_tasks(job, partitions)]
 
 
 def _chosen(
@@ -188,7 +202,9 @@ def _chosen(
     if stage == "link":
         links = link_tasks(job, partitions)
         return [links[i] for i in indices]
-    join_clusters(listed, job)
+    if stage == "draw":
+        draws = draw_tasks(job, partitions)
+        return [draws[i] for i in indices]
     return [ReduceTask(job=job, partition=i, partitions=partitions) for i in indices]
 
 

@@ -1,10 +1,10 @@
 """The task list of a build. Every process that a scheduler starts reads this list.
 
 Every process needs access to the dataset's folder. The list holds map tasks and hash tasks (which
-hash ranges of Parquet and Arrow inputs), then link tasks (with --clusters), then reduce tasks. A
-task can run only after all tasks of earlier stages have finished. A finished task leaves a marker
-(a JSON file). A task may run twice, even at the same time on two machines: both runs write the same
-bytes.
+hash ranges of Parquet and Arrow inputs), then link tasks (with --clusters or --sample-clusters),
+then draw tasks (with --sample-clusters), then reduce tasks. A task can run only after all tasks of
+earlier stages have finished. A finished task leaves a marker (a JSON file). A task may run twice,
+even at the same time on two machines: both runs write the same bytes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from schemas.errors import BuildError, DatasetError, OptionError
 from schemas.manifest import Manifest
 from schemas.text.redact import holds_secret, without_credentials
 
-STAGES: Final = ("map", "link", "reduce")
-"""Stages that a scheduler runs. The stage `link` has tasks only with --clusters."""
+STAGES: Final = ("map", "link", "draw", "reduce")
+"""Stages that a scheduler runs. Only a build with clusters has the stage `link`, and only a build
+with --sample-clusters has the stage `draw`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +65,14 @@ class TaskList:
         """Number of tasks of each stage."""
         maps = len(self.plan.ranges) + len(self.plan.hashed)
         partitions = self.plan.partitions
-        links = {"link": partitions} if self.options.clusters is not None else {}
-        return {"map": maps, **links, "reduce": partitions}
+        draws = self.options.sample_clusters is not None
+        links = {"link": partitions} if draws or self.options.clusters is not None else {}
+        return {
+            "map": maps,
+            **links,
+            **({"draw": partitions} if draws else {}),
+            "reduce": partitions,
+        }
 
     @property
     def maps(self) -> list[MapTask]:
@@ -134,7 +141,8 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         OptionError: standard input is named, or an option asks for a run of MMseqs2.
         BuildError: another build is running, or a URL holds credentials.
     """
-    named = (*options.exclude, *filter(None, (options.clusters, options.metadata)))
+    single = (options.clusters, options.sample_clusters, options.metadata)
+    named = (*options.exclude, *filter(None, single))
     _refuse_secrets(options.out, *options.inputs, *(without_mmseqs(v)[0] for v in named))
     if mmseqs := [value for value in named if without_mmseqs(value)[1]]:
         raise OptionError(

@@ -52,12 +52,13 @@ def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = Fals
     write_rest(job.work, job.joined, table)
     if durable:
         job.work.sync([job.joined])
-    line = f"--clusters: found {found:,} of {plural(records, 'record')} in {job.clusters.name}"
+    option = f"--{job.clusters.option}"
+    line = f"{option}: found {found:,} of {plural(records, 'record')} in {job.clusters.name}"
     if missing:
         more = ", …" if records - found > _SHOWN else ""
         line += f", but not {', '.join(missing[:_SHOWN])}{more}"
     if not job.clusters.bytes:  # MMseqs2 clustered all records that the map stage kept
-        line = f"--clusters {job.clusters.name}: clustered {plural(found, 'record')}"
+        line = f"{option} {job.clusters.name}: clustered {plural(found, 'record')}"
         if found < records:
             line += f"; the other {records - found:,} were left out before, such as by --where"
     count = joined.keys.size - np.unique(joined.roots).size
@@ -74,9 +75,9 @@ def _refuse_other_ids(job: Job, examples: Sequence[str]) -> None:
     """
     table = open_cluster_table(job.clusters.file, job.work)
     raise DatasetError(
-        f"--clusters {job.clusters.name}: no record of the inputs is in this table; its second "
-        f"column has ids such as {', '.join(table.examples)}, but the records have ids such as "
-        f"{', '.join(examples[:3])}; use ids or accessions of the records"
+        f"--{job.clusters.option} {job.clusters.name}: no record of the inputs is in this table; "
+        f"its second column has ids such as {', '.join(table.examples)}, but the records have ids "
+        f"such as {', '.join(examples[:3])}; use ids or accessions of the records"
     )
 
 

@@ -1,12 +1,15 @@
-"""Link files. A link task writes one, with the cluster of each record of its partition.
+"""Link files. A link task writes one, with cluster and weight of each record of its partition.
 
 A frame is a record batch with its hash (see `spill.frames`). Parts of a link file:
 
 1. Frames with pairs of clusters that must be in the same split.
-2. Frames with the cluster of each record, in the order in which `SpilledRecords` reads the records.
+2. Frames with cluster and weight of each record, in the order in which `SpilledRecords` reads the
+   records.
 3. One extent (position and size): where part 2 is in the file.
 
-A cluster is stored as its key, the xxh3_64 of its representative's id.
+A cluster is stored as its key, the xxh3_64 of its representative's id. Weights are in units of
+2^-30 if the table of --sample-clusters has weights. Otherwise each record in a cluster has the
+weight 1.
 """
 
 from __future__ import annotations
@@ -33,29 +36,29 @@ from pipeline.storage.folder import Folder, Part
 from schemas.errors import DamagedSpillError
 
 _PAIRS: Final = pa.schema([("first", pa.uint64()), ("second", pa.uint64())])
-_RECORDS: Final = pa.schema([("cluster", pa.uint64())])
+_RECORDS: Final = pa.schema([("cluster", pa.uint64()), ("weight", pa.uint64())])
 
 
 def write_links(
     work: Folder,
     name: str,
     pairs: NDArray[np.uint64],
-    clusters: Iterable[NDArray[np.uint64]],
+    clusters: Iterable[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
 ) -> tuple[WorkFile, int]:
     """Write a link file; return it, and the number of bytes of the pairs.
 
     Args:
         pairs: uint64[M, 2], keys of clusters to join.
-        clusters: uint64[N] for each run of N consecutive records: the key of each record's cluster,
-            0 for none.
+        clusters: for each run of N consecutive records, the key of each record's cluster and the
+            record's weight, both uint64[N]; 0 for a record in no cluster.
     Raises:
         BuildError: the file cannot be written.
     """
     with work.written(name, durable=False) as file:
         write_frames(file, _batch(_PAIRS, pairs[:, 0], pairs[:, 1]), 0)
         pair_bytes = file.tell()
-        for keys in clusters:
-            write_frames(file, _batch(_RECORDS, keys), 0)
+        for keys, weights in clusters:
+            write_frames(file, _batch(_RECORDS, keys, weights), 0)
         file.write(extents_between(np.array([pair_bytes, file.tell()])).tobytes())
     return WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128), pair_bytes
 
@@ -96,25 +99,30 @@ class RecordClusters:
             raise DamagedSpillError(name)
         self._name = name
         self._joined = joined
-        self._parts = [_columns(batch)[0] for batch in batches]
-        self._ends = np.cumsum([part.size for part in self._parts], dtype=np.int64)
+        self._parts = [_columns(batch) for batch in batches]
+        self._ends = np.cumsum([part[0].size for part in self._parts], dtype=np.int64)
 
-    def of(self, first: int, count: int) -> NDArray[np.uint64]:
-        """Return the cluster keys of records first … first + count - 1, after clusters were joined.
+    def of(self, first: int, count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return the cluster keys of records first … first + count - 1, after clusters were joined,
+        and the weights of these records.
 
-        A record in no cluster has the key 0.
+        A record in no cluster has the key 0 and the weight 0.
 
         Raises:
             DamagedSpillError: the file has fewer records.
         """
+        clusters, weights = (self._slice(column, first, count) for column in range(2))
+        return self._joined.of(clusters), weights
+
+    def _slice(self, column: int, first: int, count: int) -> NDArray[np.uint64]:
         found = [np.empty(0, dtype=np.uint64)]
         for part, end in zip(self._parts, self._ends.tolist(), strict=True):
-            begin = end - part.size
-            found.append(part[max(0, first - begin) : max(0, first + count - begin)])
-        clusters = np.concatenate(found)
-        if clusters.size != count:
+            begin = end - part[column].size
+            found.append(part[column][max(0, first - begin) : max(0, first + count - begin)])
+        values = np.concatenate(found)
+        if values.size != count:
             raise DamagedSpillError(self._name)
-        return self._joined.of(clusters)
+        return values
 
 
 def _batch(schema: pa.Schema, *columns: NDArray[np.uint64]) -> pa.RecordBatch:

@@ -36,11 +36,11 @@ _NO_RESULTS: Final = ("lock", "stdin")
 _FOLDERS: Final = (WORK, *SPLITS, "records")
 _TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 _WORK_FILE: Final = re.compile(
-    r"((prepared|map|similar|clustered|link|hash|reduce|verify|rest-(v\d+-)?\d+)-\d{6,}"
+    r"((prepared|map|similar|clustered|link|draw|hash|reduce|verify|rest-(v\d+-)?\d+)-\d{6,}"
     r"|mapped-[0-9a-f]{16}"
     r"|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
-    r"|((prepared|map|similar|clustered|link|rest-(v\d+-)?of-(reduce|rest-(v\d+-)?\d+))-\d{6,}"
-    r"|joined-[0-9a-f]{16})\.arrow"
+    r"|((prepared|map|similar|clustered|link|draw|rest-(v\d+-)?of-(reduce|rest-(v\d+-)?\d+))-\d{6,}"
+    r"|(joined|intervals)-[0-9a-f]{16})\.arrow"
     r"|stdin|thdpack-(spill|clusters)-\w+|thdpack-mmseqs-[\w-]+|\.nfs\w+"
 )
 _DATASET_FILE: Final = re.compile(

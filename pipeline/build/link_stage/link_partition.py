@@ -5,12 +5,13 @@ and so must all records of a cluster. Therefore two clusters are joined if a rec
 same first piece as a record of the other. Records with the same first piece are in one partition.
 
 1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
-   MMseqs2 made the table in this build, look up the hash of the record's sequence instead.
+   MMseqs2 made the table in this build, look up the hash of the record's sequence instead. With
+   --sample-clusters, also look up the record's weight.
 2. For each first piece, collect the clusters of all kept records with this first piece. (Duplicates
    are still among the kept records.) The cluster with the smallest key forms a pair with each of
    the other clusters, because these clusters must be joined.
 3. If a kept record is not in the table, but another record with the same first piece is, give it
-   the other record's cluster.
+   the other record's cluster, and the largest weight of such other records.
 
 A partition that does not fit into memory is read twice.
 """
@@ -30,7 +31,7 @@ from pipeline.build.clusters.link_files import write_links
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.named_files.clusters.cluster_kernel import text_keys
 from pipeline.build.named_files.clusters.cluster_table import ClusterTable, open_cluster_table
-from pipeline.build.named_files.clusters.joined_keys import smallest_clusters
+from pipeline.build.named_files.clusters.joined_keys import largest_weights, smallest_clusters
 from pipeline.build.reduce_stage.deduplicate import KEPT
 from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
@@ -48,6 +49,7 @@ class _LookedUp:
     """Records of a run (a group of consecutive records of the partition).
 
     clusters: uint64[N], key of the cluster of each record, 0 for none
+    weights:  uint64[N], weight of each record, 0 for none
     kept:     int64[M], indices of the kept records
     pieces:   uint64[M], lower half of the hash of the first piece of each kept record. The split of
         a record without a cluster depends only on this half, so two pieces with the same lower half
@@ -55,6 +57,7 @@ class _LookedUp:
     """
 
     clusters: NDArray[np.uint64]
+    weights: NDArray[np.uint64]
     kept: NDArray[np.int64]
     pieces: NDArray[np.uint64]
 
@@ -98,32 +101,39 @@ def link_partition(task: LinkTask, on_bytes: OnBytes) -> LinkResult:
 
 def _look_up(run: RecordRun, table: ClusterTable, task: LinkTask) -> _LookedUp:
     """Find the cluster of each record of a run, and hash the first pieces."""
-    find = _clusters_of_sequences if task.by_sequence else _clusters_of_names
+    find = _find_sequences if task.by_sequence else _find_names
+    keys, clusters = find(run.rows, table)
     kept = np.flatnonzero(run.rows.status == KEPT)
     pieces = _first_pieces(run, task.job.options.longest_piece)[kept]
-    return _LookedUp(find(run.rows, table), kept, pieces)
+    return _LookedUp(clusters, table.weights(keys, clusters), kept, pieces)
 
 
-def _clusters_of_sequences(rows: RecordRows, table: ClusterTable) -> NDArray[np.uint64]:
+_Found = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+"""Key by which each record was looked up, and the key of its cluster, 0 for none; uint64[N]."""
+
+
+def _find_sequences(rows: RecordRows, table: ClusterTable) -> _Found:
     """Look up the lower halves of the records' hashes. `cluster_records` gave them to MMseqs2 as
     the ids of the sequences, in decimal digits."""
     names = [b"%d" % low for low in rows.hash["low"].tolist()]
     ends = np.cumsum([0, *map(len, names)], dtype=np.int64)
-    return table.find(_keys(np.frombuffer(b"".join(names), dtype=np.uint8), ends[:-1], ends[1:]))
+    keys = _keys(np.frombuffer(b"".join(names), dtype=np.uint8), ends[:-1], ends[1:])
+    return keys, table.find(keys)
 
 
-def _clusters_of_names(rows: RecordRows, table: ClusterTable) -> NDArray[np.uint64]:
+def _find_names(rows: RecordRows, table: ClusterTable) -> _Found:
     """Look up the records' ids, and the accessions of records whose ids are not found."""
     ids, edges = bytes_and_edges(rows.id)
-    clusters = table.find(_keys(ids, edges[:-1], edges[1:]))
+    keys = _keys(ids, edges[:-1], edges[1:])
+    clusters = table.find(keys)
     missing = np.flatnonzero(clusters == 0)
     if missing.size:
         ids, stated = (take_bytes(column, missing) for column in (rows.id, rows.stated))
         accession = unpack_headers(*bytes_and_edges(ids), *bytes_and_edges(stated)).accession
         edges = accession.edges.astype(np.int64)
-        found = table.find(_keys(accession.values, edges[:-1], edges[1:]))
-        clusters[missing] = np.where(edges[:-1] < edges[1:], found, 0)
-    return clusters
+        keys[missing] = _keys(accession.values, edges[:-1], edges[1:])
+        clusters[missing] = np.where(edges[:-1] < edges[1:], table.find(keys[missing]), 0)
+    return keys, clusters
 
 
 def _keys(
@@ -163,20 +173,24 @@ def _first_pieces(run: RecordRun, longest: int) -> NDArray[np.uint64]:
 
 class _SharedPieces:
     """First pieces of the kept records that are in clusters. For each first piece, the smallest key
-    of these clusters is stored."""
+    of these clusters and the largest weight of these records are stored."""
 
     def __init__(self) -> None:
         self._pieces = np.empty(0, dtype=np.uint64)  # ascending
         self._clusters = np.empty(0, dtype=np.uint64)
+        self._weights = np.empty(0, dtype=np.uint64)
         self._pairs = [np.empty((0, 2), dtype=np.uint64)]
 
     def add(self, run: _LookedUp) -> None:
         """Add the records of a run."""
         clusters = run.clusters[run.kept]
         clustered = clusters != 0
+        pieces = np.concatenate((self._pieces, run.pieces[clustered]))
+        self._weights = largest_weights(
+            pieces, np.concatenate((self._weights, run.weights[run.kept][clustered]))
+        )
         self._pieces, self._clusters, pairs = smallest_clusters(
-            np.concatenate((self._pieces, run.pieces[clustered])),
-            np.concatenate((self._clusters, clusters[clustered])),
+            pieces, np.concatenate((self._clusters, clusters[clustered]))
         )
         self._pairs.append(pairs)
 
@@ -185,13 +199,14 @@ class _SharedPieces:
         """Pairs of clusters that share a first piece, uint64[M, 2]; each pair once."""
         return np.unique(np.concatenate(self._pairs), axis=0)
 
-    def clusters_of(self, run: _LookedUp) -> NDArray[np.uint64]:
-        """Return the clusters of a run's records, uint64[N]. A kept record outside the table has
-        the cluster of its first piece, if there is one."""
-        clusters = run.clusters.copy()
+    def clusters_of(self, run: _LookedUp) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return the clusters and the weights of a run's records, both uint64[N]. A kept record
+        outside the table has the cluster and the weight of its first piece, if there is one."""
+        clusters, weights = run.clusters.copy(), run.weights.copy()
         if self._pieces.size == 0:
-            return clusters
+            return clusters, weights
         at = np.minimum(np.searchsorted(self._pieces, run.pieces), self._pieces.size - 1)
         adopted = (self._pieces[at] == run.pieces) & (clusters[run.kept] == 0)
         clusters[run.kept[adopted]] = self._clusters[at[adopted]]
-        return clusters
+        weights[run.kept[adopted]] = self._weights[at[adopted]]
+        return clusters, weights

@@ -23,9 +23,11 @@ SETTINGS: Final = (
 )
 
 
-def linclust_identity(value: str) -> str:
+def linclust_identity(value: str, option: str = "clusters") -> str:
     """Return the minimum identity in `mmseqs:0.5`, as text.
 
+    Args:
+        option: option that has this value, for the message.
     Raises:
         OptionError: the identity is not a number above 0, up to 1.
     """
@@ -36,7 +38,7 @@ def linclust_identity(value: str) -> str:
         identity = 0
     if not 0 < identity <= 1:
         raise OptionError(
-            f"--clusters {value}: expected an identity above 0, up to 1, such as mmseqs:0.5, "
+            f"--{option} {value}: expected an identity above 0, up to 1, such as mmseqs:0.5, "
             "or a table of clusters"
         )
     return f"{identity:g}"

@@ -1,4 +1,4 @@
-"""Find the files that --exclude, --clusters and --metadata name.
+"""Find the files that --exclude, --clusters, --sample-clusters and --metadata name.
 
 `mmseqs:` before a value asks for a run of MMseqs2. `--exclude mmseqs:FILE` searches FILE, and
 `--clusters mmseqs:0.5` clusters the records themselves and names no file.
@@ -23,6 +23,8 @@ from schemas.manifest_entries import FileOption
 from schemas.text.redact import without_credentials
 
 MMSEQS: Final = "mmseqs:"
+CLUSTER_OPTIONS: Final[tuple[FileOption, ...]] = ("clusters", "sample-clusters")
+"""Options that name a table of clusters. A build has at most one of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,15 +80,18 @@ class FileOptions(Protocol):
     def clusters(self) -> str | None: ...
 
     @property
+    def sample_clusters(self) -> str | None: ...
+
+    @property
     def metadata(self) -> str | None: ...
 
 
 def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
-    """Return the files of --exclude, --clusters and --metadata, without reading them.
+    """Return the files of all options that name files, without reading them.
 
     Raises:
         InputError: a file is missing, or is a folder.
-        OptionError: the identity in the value of --clusters is wrong.
+        OptionError: the identity in the value of --clusters or --sample-clusters is wrong.
         BuildError: a value begins with `mmseqs:`, and MMseqs2 is not installed.
     """
     excluded = [
@@ -101,6 +106,8 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
     values: list[tuple[FileOption, str]] = []
     if options.clusters is not None:
         values.append(("clusters", options.clusters))
+    if options.sample_clusters is not None:
+        values.append(("sample-clusters", options.sample_clusters))
     if options.metadata is not None:
         values.append(("metadata", options.metadata))
     return (*excluded, *(_named_file(option, value) for option, value in values))
@@ -125,7 +132,8 @@ def _refuse_unreadable(option: FileOption, value: str, url: str) -> None:
     if os.path.isdir(url):
         more = ", and may be repeated for several files" if option == "exclude" else ""
         raise InputError(f"this is a folder, but --{option} expects a file{more}", source=url)
-    if option == "clusters" and not os.path.exists(url) and re.fullmatch(r"[01]?\.\d+|mmseqs", url):
+    is_identity = re.fullmatch(r"[01]?\.\d+|mmseqs", url)
+    if option in CLUSTER_OPTIONS and not os.path.exists(url) and is_identity:
         identity = "0.5" if url == "mmseqs" else url
         raise InputError(f"no such file; did you mean {MMSEQS}{identity}?", source=url)
     prefix, colon, rest = value.partition(":")
@@ -137,8 +145,8 @@ def _refuse_unreadable(option: FileOption, value: str, url: str) -> None:
 def _named_file(option: FileOption, value: str) -> NamedFile:
     url, mmseqs = without_mmseqs(value)
     version = mmseqs_version(find_mmseqs(option)) if mmseqs else ""
-    if option == "clusters" and mmseqs:
-        linclust_identity(value)  # refuse a wrong identity before any work
+    if option in CLUSTER_OPTIONS and mmseqs:
+        linclust_identity(value, option)  # refuse a wrong identity before any work
         size, fingerprint, url, name = 0, value, "", value
     else:
         _refuse_unreadable(option, value, url)

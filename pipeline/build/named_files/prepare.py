@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.build.named_files.clusters.linclust import prepare_linclust
 from pipeline.build.named_files.clusters.read_clusters import prepare_clusters
-from pipeline.build.named_files.named_file import NamedFile
+from pipeline.build.named_files.named_file import CLUSTER_OPTIONS, NamedFile
 from pipeline.build.task_results import PreparedFile
 from pipeline.storage.folder import Folder
 from schemas.errors import BuildError
@@ -22,7 +22,7 @@ def prepare(file: NamedFile, name: str, work: Folder) -> PreparedFile:
         from pipeline.build.named_files.metadata.prepare_table import prepare_metadata
 
         return prepare_metadata(file, name, work)
-    if file.option == "clusters":
+    if file.option in CLUSTER_OPTIONS:
         read = prepare_linclust if file.mmseqs else prepare_clusters
         return read(file, name, work)
     if file.option == "exclude":

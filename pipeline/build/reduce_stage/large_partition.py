@@ -43,7 +43,10 @@ from pipeline.build.reduce_stage.whole_partition import Partition, assign_splits
 from pipeline.build.tasks import OnBytes
 from schemas.records import STATUS_CODES
 
-_COLUMNS = ("ordinal", "source", "offset", "residues", "unknown", "hash", "status", "split")
+_COLUMNS = (
+    *("ordinal", "source", "offset", "residues", "unknown", "hash", "status", "split"),
+    *("cluster", "weight"),
+)
 
 
 class SeenSequences:

@@ -33,6 +33,8 @@ class RecordRows:
     shard:        int32[N], index into `shard_names`, -1 for none
     bucket:       int32[N], row in the shard, -1 for none
     cluster:      uint64[N], key of the record's joined cluster (`--clusters`), 0 for none
+    weight:       uint64[N], weight of the record in draws (`--sample-clusters`), 0 without a
+                  cluster; only draw tasks need it
     """
 
     ordinal: NDArray[np.int64]
@@ -50,14 +52,16 @@ class RecordRows:
     shard: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     bucket: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     cluster: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+    weight: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
     shard_names: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("duplicate_of", "match", "split", "shard", "bucket"):
             if getattr(self, name).size != self.ordinal.size:
                 setattr(self, name, np.full(self.ordinal.size, -1, dtype=getattr(self, name).dtype))
-        if self.cluster.size != self.ordinal.size:
-            self.cluster = np.zeros(self.ordinal.size, dtype=np.uint64)
+        for name in ("cluster", "weight"):
+            if getattr(self, name).size != self.ordinal.size:
+                setattr(self, name, np.zeros(self.ordinal.size, dtype=np.uint64))
 
     def __len__(self) -> int:
         return int(self.ordinal.size)

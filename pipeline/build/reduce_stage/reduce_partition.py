@@ -3,7 +3,7 @@
 1. Read the partition from the spills, the files that map tasks wrote. A partition that does not fit
    into memory is read in parts (`large_partition`).
 2. Give each excluded record and each duplicate its status, and each kept record its split
-   (`exclude_records`, `deduplicate`, `whole_partition`).
+   (`read_partition`, `exclude_records`, `deduplicate`, `whole_partition`).
 3. Crop or split long records into sequences, and shuffle the sequences (`sequences`).
 4. Pack the sequences of each split into buckets, and write the buckets as shards (`write_shards`).
 5. Write each record's row to records/, with the shard and bucket of its first sequence
@@ -11,7 +11,8 @@
 6. Save the sequences that did not fill a bucket, with their records, as a rest (`rests`).
 
 With --variants, steps 3, 4 and 6 are repeated for each variant, with another seed. Step 5 belongs
-to variant 0.
+to variant 0. With --sample-clusters, each variant has only one member of each cluster
+(`clusters.drawn_records`).
 
 Rest tasks then repeat steps 4 to 6 for the rests of many partitions together. The last rest task of
 a variant packs all sequences that remain. A build with one partition has no rest.
@@ -20,25 +21,24 @@ a variant packs all sequences that remain. A build with one partition has no res
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.sequence_hashes import variant_seed
-from pipeline.build.clusters.joined_clusters import load_joined
-from pipeline.build.clusters.link_files import RecordClusters
-from pipeline.build.exclusion.exclusion_index import ExclusionIndex, load_exclusions
+from pipeline.build.clusters.drawn_records import DrawnRecords
+from pipeline.build.clusters.newly_shown import NewlyShown, newly_shown
+from pipeline.build.exclusion.exclusion_index import ExclusionIndex
 from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.named_files.metadata.lookup import metadata_table
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import KEPT
-from pipeline.build.reduce_stage.exclude_records import RecordExclusion, exclusion_counts
-from pipeline.build.reduce_stage.large_partition import LargePartition
+from pipeline.build.reduce_stage.exclude_records import exclusion_counts
+from pipeline.build.reduce_stage.read_partition import read_partition
 from pipeline.build.reduce_stage.rests import LeftOver, load_rests, save_rest
 from pipeline.build.reduce_stage.sequences import Sequences, shuffle_order, shuffled_sequences
-from pipeline.build.reduce_stage.spilled_records import SpilledRecords
-from pipeline.build.reduce_stage.whole_partition import Partition, whole_partition
+from pipeline.build.reduce_stage.whole_partition import Partition
 from pipeline.build.reduce_stage.write_records import AddedColumns, write_records
 from pipeline.build.reduce_stage.write_shards import WrittenSplit, write_split
 from pipeline.build.task_results import PackedVariant, PackResult, ReduceResult
@@ -70,51 +70,72 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
         BuildError: a file cannot be written.
         DamagedSpillError: a spill is damaged.
     """
-    options = task.job.options
-    clusters = None
-    if task.links is not None:
-        clusters = RecordClusters(task.work, task.links, load_joined(task.job))
-    spilled = SpilledRecords(task, clusters)
-    index = load_exclusions(task.job.prepared, task.work, options.exclude_coverage)
-    exclusion = None if index is None else RecordExclusion(index, options)
-    partition = (
-        LargePartition(spilled, options, on_bytes, exclusion)
-        if spilled.large
-        else whole_partition(next(spilled.runs()), options, on_bytes, exclusion)
-    )
-    packed = _pack_and_write(task, partition, _every_variant(task, partition), index)
-    by_kind, by_file = exclusion_counts(exclusion)
+    found = read_partition(task, on_bytes)
+    partition = found.partition
+    drawn = DrawnRecords(task, partition.rows.status, partition.rows.ordinal)
+    packed = _pack_and_write(task, partition, _every_variant(task, partition, drawn), found.index)
+    by_kind, by_file = exclusion_counts(found.exclusion)
+    new = _newly_shown(task, partition, drawn)
+    not_drawn = drawn.not_drawn()
     return ReduceResult(
-        packed=packed.packed,
+        packed=tuple(
+            replace(
+                each,
+                new_members=new[each.variant].members,
+                new_residues=new[each.variant].residues,
+            )
+            for each in packed.packed
+        ),
         records=packed.records,
         metadata_records=packed.metadata_records,
         status=dict(zip(STATUS_CODES, partition.counts.tolist(), strict=True)),
         residues_in=int(partition.residues.sum()),
         residues=dict(zip(STATUS_CODES, partition.residues.tolist(), strict=True)),
-        cropped_records=_cropped_records(partition, options),
+        cropped_records=_cropped_records(partition, drawn.status_in(0), task.job.options),
+        clusters=drawn.clusters,
+        members=drawn.row.size,
+        not_drawn=not_drawn.size,
+        residues_not_drawn=int(partition.rows.residues[not_drawn].sum()),
         cropped_copies=partition.cropped_copies,
         excluded_by_kind=by_kind,
         excluded_by_file=by_file,
     )
 
 
-def _every_variant(task: ReduceTask, partition: Partition) -> Iterator[VariantSequences]:
+def _every_variant(
+    task: ReduceTask, partition: Partition, drawn: DrawnRecords
+) -> Iterator[VariantSequences]:
     """Yield the shuffled sequences of each variant."""
     rows, options = partition.rows, task.job.options
     for variant in task.job.variants:
-        seed = variant_seed(options.seed, variant)
+        seed, status = variant_seed(options.seed, variant), drawn.status_in(variant)
         sequences, row = shuffled_sequences(
-            rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options, seed
+            rows.residues, status, rows.hash, rows.ordinal, partition.begin, options, seed
         )
         yield VariantSequences(variant, sequences, row)
 
 
-def _cropped_records(partition: Partition, options: DatasetOptions) -> int:
-    """Return the number of kept records that lose residues by cropping."""
+def _newly_shown(task: ReduceTask, partition: Partition, drawn: DrawnRecords) -> list[NewlyShown]:
+    """Return, for each variant, what it shows first; zeros without --sample-clusters."""
+    rows, job = partition.rows, task.job
+    if not job.sampled:
+        return [NewlyShown()] * job.variants.stop
+    facts = (rows.residues, rows.hash, rows.ordinal)
+    return newly_shown(drawn, *facts, job.options, job.variants.stop)
+
+
+def _cropped_records(
+    partition: Partition, status: NDArray[np.int8], options: DatasetOptions
+) -> int:
+    """Return the number of records of variant 0 that lose residues by cropping.
+
+    Args:
+        status: int8[N], status of each record in variant 0.
+    """
     if options.long not in CROPPING:
         return 0
-    rows = partition.rows
-    return int(np.count_nonzero((rows.status == KEPT) & (rows.residues > options.longest_piece)))
+    long = partition.rows.residues > options.longest_piece
+    return int(np.count_nonzero((status == KEPT) & long))
 
 
 def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:

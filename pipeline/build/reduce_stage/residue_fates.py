@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from pipeline.build.arrays.arrow_arrays import valid
 from pipeline.build.reduce_stage.deduplicate import residues_by_status
 from pipeline.build.task_results import PackResult, ReduceResult
 from pipeline.storage.folder import Folder
@@ -20,23 +22,29 @@ from schemas.manifest import Manifest
 from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
 from schemas.shard import CROPPING
 
+_COLUMNS: Final = ["residues", "status", "exclusion", "shard"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResidueFates:
     """What happened to the residues and records of a build.
 
     by_status: for each status, the number of residues of its records, before cropping
-    cropped_records: number of kept records that were cropped
+    cropped_records: number of records of variant 0 that were cropped
     excluded: for each kind of match, the number of excluded records
+    not_drawn, residues_not_drawn: number of kept records that variant 0 does not hold because of
+        --sample-clusters, and number of their residues
     """
 
     by_status: Mapping[Status, int]
     cropped_records: int
     excluded: Mapping[str, int]
+    not_drawn: int = 0
+    residues_not_drawn: int = 0
 
     def cropped(self, manifest: Manifest) -> int:
-        """Return the number of residues that were cropped off kept records."""
-        return self.by_status[Status.KEPT] - manifest.residues_kept
+        """Return the number of residues that were cropped off records of variant 0."""
+        return self.by_status[Status.KEPT] - self.residues_not_drawn - manifest.residues_kept
 
 
 def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
@@ -51,6 +59,8 @@ def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
             kind: sum(part.excluded_by_kind.get(kind, 0) for part in reduced)
             for kind in EXCLUSION_KINDS
         },
+        not_drawn=sum(part.not_drawn for part in reduced),
+        residues_not_drawn=sum(part.residues_not_drawn for part in reduced),
     )
 
 
@@ -60,6 +70,7 @@ def fates_in_records(folder: Folder, manifest: Manifest) -> ResidueFates | None:
     import pyarrow.parquet as pq
 
     total, cropped = np.zeros(len(STATUS_CODES), dtype=np.int64), 0
+    not_drawn = residues_not_drawn = 0
     excluded = dict.fromkeys(EXCLUSION_KINDS, 0)
     try:
         for entry in manifest.records:
@@ -67,7 +78,7 @@ def fates_in_records(folder: Folder, manifest: Manifest) -> ResidueFates | None:
                 open_input(folder.where(entry.name)) as raw,
                 pq.ParquetFile(raw) as file,
             ):
-                for batch in file.iter_batches(columns=["residues", "status", "exclusion"]):
+                for batch in file.iter_batches(columns=_COLUMNS):
                     residues = batch.column("residues").to_numpy()
                     words = batch.column("status")
                     codes = [STATUS_CODES.index(Status(name)) for name in words.dictionary.tolist()]
@@ -80,11 +91,17 @@ def fates_in_records(folder: Folder, manifest: Manifest) -> ResidueFates | None:
                         kinds.dictionary.tolist(), counts.tolist(), strict=False
                     ):
                         excluded[kind] += count
-                    cropped += int((long & (status == STATUS_CODES.index(Status.KEPT))).sum())
+                    kept = status == STATUS_CODES.index(Status.KEPT)
+                    drawn = kept & valid(batch.column("shard").indices)
+                    cropped += int((long & drawn).sum())
+                    not_drawn += int((kept & ~drawn).sum())
+                    residues_not_drawn += int(residues[kept & ~drawn].sum())
     except (InputError, OSError, ValueError, pa.ArrowException):
         return None  # `thdpack verify` says what is damaged
     return ResidueFates(
         by_status=dict(zip(STATUS_CODES, total.tolist(), strict=True)),
         excluded=excluded,
         cropped_records=cropped if manifest.options["long"] in CROPPING else 0,
+        not_drawn=not_drawn,
+        residues_not_drawn=residues_not_drawn,
     )

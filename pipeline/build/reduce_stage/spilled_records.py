@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, one_chunk
 from pipeline.build.arrays.sequence_hashes import HASH, sequence_hashes
+from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_files import RecordClusters
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.map_stage.map_results import load_map_outcome
@@ -80,12 +81,14 @@ class RecordRun:
 class SpilledRecords:
     """All records of a task's partition."""
 
-    def __init__(self, task: LinkTask | ReduceTask, clusters: RecordClusters | None = None) -> None:
+    def __init__(
+        self, task: LinkTask | DrawTask | ReduceTask, clusters: RecordClusters | None = None
+    ) -> None:
         """Find the partition's records in each spill.
 
         Args:
-            clusters: clusters of the records; None without --clusters, and for link tasks, which
-                find the clusters.
+            clusters: clusters of the records; None without a table of clusters, and for link tasks,
+                which find the clusters.
         Raises:
             DamagedSpillError: a spill is damaged.
         """
@@ -162,7 +165,7 @@ class SpilledRecords:
             status=number_column(table, "status", np.int8),
         )
         if self._clusters is not None:
-            rows.cluster = self._clusters.of(first, len(rows))
+            rows.cluster, rows.weight = self._clusters.of(first, len(rows))
         return RecordRun(rows, batches, [spill.name for spill, _ in spills])
 
 

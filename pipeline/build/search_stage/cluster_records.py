@@ -33,7 +33,7 @@ def cluster_records(task: ClusterTask, on_bytes: OnBytes) -> PreparedFile:
         BuildError: MMseqs2 failed, or this machine has another version than the build's plan.
         DamagedSpillError: a work file is damaged.
     """
-    mmseqs = find_mmseqs("clusters")
+    mmseqs = find_mmseqs(task.file.option)
     if mmseqs_version(mmseqs) != task.file.mmseqs_version:
         raise BuildError(
             f"{mmseqs} is version {mmseqs_version(mmseqs)}, but the build was planned with "

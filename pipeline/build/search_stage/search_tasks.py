@@ -68,7 +68,7 @@ class SearchTask(_MmseqsTask):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterTask(_MmseqsTask):
-    """Cluster the kept records: `--clusters mmseqs:0.5`.
+    """Cluster the kept records: `--clusters mmseqs:0.5` or `--sample-clusters mmseqs:0.5`.
 
     The work file is the table of clusters.
     """
@@ -80,4 +80,4 @@ class ClusterTask(_MmseqsTask):
     @property
     def purpose(self) -> str:
         """Name of the phase in which the task runs."""
-        return f"MMseqs2 for --clusters {self.file.name}"
+        return f"MMseqs2 for --{self.file.option} {self.file.name}"

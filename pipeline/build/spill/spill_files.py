@@ -1,5 +1,7 @@
 """Spill files: a map task's records, sorted into partitions, in one file of the work folder.
 
+The draw stage writes its rows, which have another schema, in the same format.
+
 Parts of a spill (see `frames`):
 
 - A frame holds an Arrow record batch: eight bytes of size, the xxh3_128 of the message, and the
@@ -84,6 +86,7 @@ class SpillWriter:
     """
 
     file: HashingWriter
+    schema: pa.Schema = SPILL_SCHEMA
     extents: list[NDArray[np.void]] = field(default_factory=list)
     written: WorkFile | None = None
 
@@ -97,15 +100,19 @@ class SpillWriter:
 
 
 @contextmanager
-def create_spill(work: Folder, name: str, partitions: int) -> Iterator[SpillWriter]:
+def create_spill(
+    work: Folder, name: str, partitions: int, schema: pa.Schema = SPILL_SCHEMA
+) -> Iterator[SpillWriter]:
     """Yield the writer of a spill. Its `written` is set when the context ends.
 
+    Args:
+        schema: schema of the batches that will be written.
     Raises:
         BuildError: the spill cannot be written.
     """
     if not grouped_by_partition(work, partitions):
         with work.written(name, durable=False) as file:
-            writer = SpillWriter(file)
+            writer = SpillWriter(file, schema)
             yield writer
             write_extents(file, np.concatenate([np.empty(0, dtype=EXTENT), *writer.extents]))
     else:
@@ -114,10 +121,10 @@ def create_spill(work: Folder, name: str, partitions: int) -> Iterator[SpillWrit
         ) as scratch:
             blocks = Path(scratch) / name
             with written_atomically(blocks, scratch=Path(scratch), durable=False) as local:
-                writer = SpillWriter(local)
+                writer = SpillWriter(local, schema)
                 yield writer
             with work.written(name, durable=False) as file:
-                _group(blocks, file, writer.extents, partitions)
+                _group(blocks, file, writer, partitions)
     writer.written = WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128)
 
 
@@ -126,9 +133,7 @@ def grouped_by_partition(work: Folder, partitions: int) -> bool:
     return not work.local or partitions >= GROUPED_FROM
 
 
-def _group(
-    blocks: Path, file: HashingWriter, extents: list[NDArray[np.void]], partitions: int
-) -> None:
+def _group(blocks: Path, file: HashingWriter, written: SpillWriter, partitions: int) -> None:
     """Rewrite a spill that is ordered by block, so that it is ordered by partition."""
     with (
         pa.memory_map(str(blocks)) as blocks_map,
@@ -138,7 +143,7 @@ def _group(
         edges = np.zeros(partitions + 1, dtype=np.int64)
         writer = HashingWriter(cast(Any, body))
         for partition in range(partitions):
-            for batch in _joined(blocks.name, buffer, extents, partition):
+            for batch in _joined(blocks.name, buffer, written, partition):
                 write_frames(writer, batch, partition)
             edges[partition + 1] = writer.tell()
         file.write(extents_between(edges + partitions * EXTENT.itemsize).tobytes())
@@ -148,14 +153,14 @@ def _group(
 
 
 def _joined(
-    name: str, buffer: pa.Buffer, extents: list[NDArray[np.void]], partition: int
+    name: str, buffer: pa.Buffer, written: SpillWriter, partition: int
 ) -> list[pa.RecordBatch]:
     """Return a partition's records as one batch if they are small, else one batch per frame."""
-    mine = [block[partition] for block in extents if block[partition]["size"]]
+    mine = [block[partition] for block in written.extents if block[partition]["size"]]
     batches: list[pa.RecordBatch] = []
     for extent in mine:
         frames = buffer.slice(int(extent["begin"]), int(extent["size"]))
-        batches += read_frames(name, frames, partition, SPILL_SCHEMA)[0]
+        batches += read_frames(name, frames, partition, written.schema)[0]
     if len(batches) < 2 or sum(int(extent["size"]) for extent in mine) > _JOINED_BYTES:
         return batches
     joined = pa.Table.from_batches(batches).combine_chunks()

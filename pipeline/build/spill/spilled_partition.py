@@ -47,6 +47,7 @@ class SpilledPartition:
     work: Folder
     partition: int
     parts: tuple[tuple[int, Part], ...]
+    schema: pa.Schema = SPILL_SCHEMA
 
     @property
     def bytes(self) -> int:
@@ -68,7 +69,7 @@ class SpilledPartition:
                 continue
             buffers = self.work.parts([part for _, part in window])
             for (spill, part), buffer in zip(window, buffers, strict=True):
-                batches, read = read_frames(part.name, buffer, self.partition, SPILL_SCHEMA)
+                batches, read = read_frames(part.name, buffer, self.partition, self.schema)
                 if read != _size(part):
                     raise DamagedSpillError(part.name)
                 yield from ((spill, batch) for batch in batches)
@@ -91,7 +92,7 @@ class SpilledPartition:
         at, end, step = part.begin, cast(int, part.end), WINDOW_BYTES
         while at < end:
             buffer = self.work.parts([Part(part.name, at, min(at + step, end))])[0]
-            batches, read = read_frames(part.name, buffer, self.partition, SPILL_SCHEMA)
+            batches, read = read_frames(part.name, buffer, self.partition, self.schema)
             yield from ((spill, batch) for batch in batches)
             at += read
             if read:
@@ -103,13 +104,18 @@ class SpilledPartition:
 
 
 def find_partition(
-    work: Folder, names: Sequence[str], partition: int, partitions: int
+    work: Folder,
+    names: Sequence[str],
+    partition: int,
+    partitions: int,
+    schema: pa.Schema = SPILL_SCHEMA,
 ) -> SpilledPartition:
     """Find the parts of spills that belong to a partition.
 
     Args:
         names: names of the spills, in input order.
         partitions: number of partitions in each spill.
+        schema: schema of the spills.
     Raises:
         DamagedSpillError: a spill is damaged.
         FileNotFoundError, ThdpackError: a spill is missing or cannot be read.
@@ -119,7 +125,7 @@ def find_partition(
     found = zip(names, find(work, names, partition, partitions), strict=True)
     for spill, (name, extents) in enumerate(found):
         parts += [(spill, Part(name, begin, begin + size)) for begin, size in extents if size]
-    return SpilledPartition(work, partition, tuple(parts))
+    return SpilledPartition(work, partition, tuple(parts), schema)
 
 
 def _grouped_extents(

@@ -6,7 +6,9 @@
    of residues, hash and unknown letters (`compare_shard.py`).
 3. Compare statuses, duplicates and exclusions with each other and with the manifest. Check that the
    first piece of each kept record is in the buckets of each variant exactly once. The first piece
-   is the whole record or, of a long record, the first max_seq_len - 2 residues.
+   is the whole record or, of a long record, the first max_seq_len - 2 residues. With
+   --sample-clusters, check that each variant has one member of each cluster
+   (`compare_variants.py`).
 4. Join the pieces of each record that `--long split` cut, and check the joined record
    (`long_records.py`).
 5. Compare the first pieces of records. With `--dedup cropped`, no two kept records have equal first
@@ -22,20 +24,20 @@ are mapped into memory, so the operating system can write their pages to disk wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.build.verify.compare_shard import (
     ShardResult,
     ShardTask,
     compare_shard,
-    not_seen,
 )
+from pipeline.build.verify.compare_variants import check_clusters, compare_variants
 from pipeline.build.verify.deep_job import DeepJob
+from pipeline.build.verify.equal_hashes import repeated, with_low
 from pipeline.build.verify.findings import Findings
 from pipeline.build.verify.long_records import LongRecords
 from pipeline.build.verify.read_rows import RowsResult, RowsTask, read_rows
@@ -128,43 +130,16 @@ def _contradictions(
         findings.add(what, repeated(job.rows["hash"], kept))
     findings.merge([result.findings for result in shards])
     seen = kept & (job.rows["seen"] != 0)
-    findings.add(not_seen(0), np.flatnonzero(kept & ~seen))
-    lines += _compare_variants(job, kept, shards, findings)
+    lines += compare_variants(job, manifest.sampled_clusters, kept, shards, findings)
     if job.dedup_cropped:
         what = "kept although an earlier record is the same after cropping"
         findings.add(what, repeated(job.first_pieces, seen))
     if job.clusters:
-        _check_clusters(job, seen & ~job.has_random_window(job.rows), findings)
+        check_clusters(job, seen & ~job.has_random_window(job.rows), findings)
     if job.split_long:
         LongRecords(job).check(job, [result.pieces for result in shards], findings)
     outside = [line for result in shards for line in result.outside]
     return [*lines, *outside, *findings.lines()]
-
-
-def _compare_variants(
-    job: DeepJob, kept: NDArray[np.bool_], shards: Sequence[ShardResult], findings: Findings
-) -> Iterator[str]:
-    """Check that each variant after variant 0 holds each kept record once.
-
-    Except with --long crop, each variant must hold the same sequences as variant 0.
-
-    Args:
-        kept: bool[records], mask of the kept records.
-    """
-    firsts, fingerprints = Counter[int](), Counter[int]()
-    for shard in shards:
-        firsts[shard.variant] += shard.first_sequences
-        fingerprints[shard.variant] += shard.fingerprint
-    records = int(np.count_nonzero(kept))
-    for variant in range(1, job.variants):
-        findings.add(not_seen(variant), np.flatnonzero(kept & (job.seen(variant) == 0)))
-        if firsts[variant] != records:
-            yield (
-                f"variant {variant} has first sequences of {plural(firsts[variant], 'record')}, "
-                f"but {records} were kept"
-            )
-        elif job.long != "crop" and (fingerprints[variant] - fingerprints[0]) % (1 << 64):
-            yield f"variant {variant} does not have the same sequences as variant 0"
 
 
 def _check_duplicates(job: DeepJob, findings: Findings) -> None:
@@ -200,69 +175,7 @@ def _check_excluded(job: DeepJob, findings: Findings) -> None:
     if not excluded.size:
         return
     kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
-    suspects = _with_low(rows["hash"], kept, np.sort(excluded["low"]))
+    suspects = with_low(rows["hash"], kept, np.sort(excluded["low"]))
     if suspects.size:  # comparing whole hashes is slow
         suspects = suspects[np.isin(rows["hash"][suspects], excluded)]
     findings.add("kept although a record with the same residues is excluded", suspects)
-
-
-def _check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) -> None:
-    """Check that records with equal first pieces are in one cluster, and so in one split.
-
-    Args:
-        seen: bool[N], mask of the kept records whose whole first piece was found in a bucket.
-    """
-    one, other = equal_pairs(job.first_pieces, seen)
-    cluster = job.rows["cluster"]
-    findings.add(
-        "in another cluster than a record with the same first piece",
-        other[cluster[one] != cluster[other]],
-    )
-
-
-def repeated(hashes: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the indices of the hashes that equal an earlier hash, int64[K].
-
-    `equal_pairs` explains the arguments.
-    """
-    return np.sort(equal_pairs(hashes, among)[1])
-
-
-def equal_pairs(
-    hashes: NDArray[Any], among: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pair each hash that equals an earlier hash with the last such earlier hash.
-
-    Args:
-        hashes: HASH_HALVES[N].
-        among: bool[N], mask of the hashes to compare.
-    Returns:
-        int64[K], indices of the earlier hashes; int64[K], indices of the later hashes.
-    """
-    low = hashes["low"][among]
-    low.sort()
-    twice = low[1:][low[1:] == low[:-1]]
-    suspects = _with_low(hashes, among, twice)
-    found = hashes[suspects]
-    suspects = suspects[order := np.lexsort((suspects, found["high"], found["low"]))]
-    equal = same_hash(found[order[1:]], found[order[:-1]])
-    return suspects[:-1][equal], suspects[1:][equal]
-
-
-def _with_low(
-    hashes: NDArray[Any], among: NDArray[np.bool_], low: NDArray[np.uint64]
-) -> NDArray[np.int64]:
-    """Return the indices of the hashes whose lower half is in `low`, int64[K].
-
-    Args:
-        hashes: HASH_HALVES[N].
-        among: bool[N], mask of the hashes to compare.
-        low: uint64[M], sorted.
-    """
-    found = [np.empty(0, dtype=np.int64)]
-    for begin in range(0, hashes.size if low.size else 0, _BLOCK):
-        indices = begin + np.flatnonzero(among[begin : begin + _BLOCK])
-        halves = hashes["low"][indices]
-        nearest = low[np.minimum(np.searchsorted(low, halves), low.size - 1)]
-        found.append(indices[nearest == halves])
-    return np.concatenate(found)

@@ -32,8 +32,12 @@ from schemas.splitmix import mix
 
 def not_seen(variant: int) -> str:
     """Return what is wrong with a record whose first sequence is missing or repeated."""
-    where = f"buckets of variant {variant}" if variant else "buckets"
-    return f"its first sequence is not in {where} exactly once"
+    return f"its first sequence is not in {buckets_of(variant)} exactly once"
+
+
+def buckets_of(variant: int) -> str:
+    """Return a text that stands for the buckets of a variant in messages."""
+    return f"buckets of variant {variant}" if variant else "buckets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class _Comparison:
         self._variant = task.variant
         self._seed = variant_seed(task.job.seed, task.variant)
         self._first_sequences = 0
-        self._fingerprint = np.uint64(0)
+        self._fingerprint = 0
         self._findings = Findings()
         self._outside: list[str] = []
         copies = task.job.split_long and task.variant == 0
@@ -111,7 +115,7 @@ class _Comparison:
             pieces=pieces,
             variant=self._variant,
             first_sequences=self._first_sequences,
-            fingerprint=int(self._fingerprint),
+            fingerprint=self._fingerprint,
         )
 
     def compare(self, batch: pa.RecordBatch, first_bucket: int) -> None:
@@ -130,7 +134,8 @@ class _Comparison:
         self._check_splits(sequences, rows)
         self._check_residues(sequences, rows)
         keys = mix(mix(ordinal.astype(np.uint64)) ^ sequences.start.astype(np.uint64))
-        self._fingerprint += mix(keys ^ sequences.hash["low"].astype(np.uint64)).sum()
+        hashes = mix(keys ^ sequences.hash["low"].astype(np.uint64))
+        self._fingerprint += int(hashes.sum())  # a Python int: numpy would warn of an overflow
 
     def _check_places(
         self, sequences: BucketSequences, rows: NDArray[Any], first_bucket: int
@@ -210,5 +215,7 @@ class _Comparison:
         )
         if self._long is not None:
             kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
+            if self._job.sampled:
+                kept &= rows["shard"] != 0  # else `_check_places` adds a finding
             which = np.flatnonzero(kept & (residues > longest) & aligned & fits)
             self._pieces.append(self._long.copy(sequences, which))

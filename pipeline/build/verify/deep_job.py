@@ -29,7 +29,8 @@ class DeepJob:
     long: treatment of long records (--long)
     seed: seed of the shuffle, which also decides random windows (--long crop)
     dedup_cropped: True if cropped records are compared (--dedup cropped)
-    clusters: True if clusters decide splits (--clusters)
+    clusters: True if clusters decide splits (--clusters, --sample-clusters)
+    sampled: True if each variant has one member of each cluster (--sample-clusters)
     exclusion_files: names of the files of --exclude
     schema: schema of records/
     variants: number of variants
@@ -44,6 +45,7 @@ class DeepJob:
     seed: int
     dedup_cropped: bool
     clusters: bool
+    sampled: bool
     exclusion_files: tuple[str, ...]
     splits: SplitFractions
     schema: pa.Schema
@@ -65,7 +67,8 @@ class DeepJob:
             long=cast(Long, manifest.options["long"]),
             seed=manifest.seed,
             dedup_cropped=manifest.options["dedup"] == "cropped",
-            clusters=bool(_names(manifest, "clusters")),
+            clusters=bool(_names(manifest, "clusters") or _names(manifest, "sample-clusters")),
+            sampled=manifest.sampled_clusters is not None,
             exclusion_files=_names(manifest, "exclude"),
             splits=SplitFractions.parse(str(manifest.options["split"])),
             schema=manifest.records_schema,

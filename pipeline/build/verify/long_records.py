@@ -23,7 +23,8 @@ _UINT8 = np.dtype(np.uint8)
 
 
 class LongRecords:
-    """The M kept records that are longer than `longest_piece`, so that `--long split` cut them.
+    """The M records of variant 0 that are longer than `longest_piece`, so that `--long split` cut
+    them.
 
     ordinal: int64[M], ascending
     ends: int64[M], index after each record's last residue in `tokens`
@@ -48,6 +49,8 @@ class LongRecords:
         """
         rows = job.rows
         kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
+        if job.sampled:
+            kept &= rows["shard"] != 0
         ordinal = np.flatnonzero(kept & (rows["residues"] > job.longest_piece))
         ends = np.cumsum(rows["residues"][ordinal], dtype=np.int64)
         reserve(job.work / "long-tokens", int(ends[-1]) if ends.size else 0)

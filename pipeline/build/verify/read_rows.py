@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.arrow_arrays import one_chunk
+from pipeline.build.arrays.arrow_arrays import one_chunk, valid
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.tasks import OnBytes
 from pipeline.build.verify.check_shards import checked_content
@@ -181,12 +181,12 @@ def _check_matches(
     excluded = rows["status"] == STATUS_CODES.index(Status.EXCLUDED)
     kind = _keys(one_chunk(table.column("exclusion")), _index_in(EXCLUSION_KINDS), null=-1)
     file = _keys(one_chunk(table.column("match_file")), _index_in(files), null=-1)
-    missing = (kind < 0) | (file < 0) | ~_valid(one_chunk(table.column("match")))
+    missing = (kind < 0) | (file < 0) | ~valid(one_chunk(table.column("match")))
     findings.add(
         "was excluded, but exclusion, match or match_file is null, or --exclude names no such file",
         ordinal[excluded & missing],
     )
-    empty = (kind == -1) & (file == -1) & ~_valid(one_chunk(table.column("match")))
+    empty = (kind == -1) & (file == -1) & ~valid(one_chunk(table.column("match")))
     findings.add(
         "has exclusion, match or match_file although it was not excluded",
         ordinal[~excluded & ~empty],
@@ -232,13 +232,5 @@ def _with_null(array: pa.Array, dtype: type[np.generic], null: int) -> NDArray[A
         values, dtype, len(array), offset=array.offset * np.dtype(dtype).itemsize
     ).copy()
     if array.null_count:
-        found[~_valid(array)] = null
+        found[~valid(array)] = null
     return found
-
-
-def _valid(array: pa.Array) -> NDArray[np.bool_]:
-    """Return False for each null, bool[N]."""
-    if not array.null_count:
-        return np.ones(len(array), dtype=np.bool_)
-    bits = np.unpackbits(np.frombuffer(array.buffers()[0], dtype=np.uint8), bitorder="little")
-    return bits[array.offset : array.offset + len(array)].astype(np.bool_)

@@ -156,6 +156,13 @@ def _splits(manifest: Manifest) -> str:
             cells = (f"{count:,}" for count in counts)
             rows.append((split, *cells, stored, percent(totals.fill(manifest.capacity))))
     splits = table(("split", "shards", "buckets", "sequences", "tokens", "size", "fill"), rows)
+    if manifest.sampled_clusters is not None:
+        found = manifest.sampled_clusters
+        splits = (
+            "A variant holds one record of each cluster, drawn at random "
+            f"(`--sample-clusters`): {found.clusters:,} of the {found.members:,} kept records in "
+            f"clusters.\n\n{splits}"
+        )
     if manifest.variants == 1:
         return splits
     return (

@@ -24,7 +24,10 @@ def title(manifest: Manifest) -> str:
 
 def summary(manifest: Manifest) -> str:
     """Return a description of the dataset, in plain text."""
-    kept = plural(manifest.records_by_status.get(Status.KEPT, 0), "protein sequence")
+    count = manifest.records_by_status.get(Status.KEPT, 0)
+    kept = plural(count, "protein sequence")
+    if (sampled := manifest.sampled_clusters) is not None:
+        kept = f"{count - sampled.members + sampled.clusters:,} of {kept}"
     buckets = sum(split.buckets for split in manifest.splits.values())
     tokens = sum(split.tokens for split in manifest.splits.values())
     release = f" from {manifest.source_release}" if manifest.source_release else ""

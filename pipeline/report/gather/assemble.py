@@ -35,7 +35,7 @@ class Facts:
 
     fates: number of records and number of residues, by name of the input and status
     all_in: lengths of all records, in residues before cropping
-    kept: lengths of the kept records, in residues before cropping
+    kept: lengths of the kept records of variant 0, in residues before cropping
     unknown_records: number of records that contain unknown letters
     unknown_residues: number of unknown letters
     longest, repeated, duplicates: see `Report`

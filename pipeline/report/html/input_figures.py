@@ -13,7 +13,7 @@ from pipeline.report.html.svg import Axis, round_steps, short
 from pipeline.report.model import InputFlow, Report
 from pipeline.report.render.numerals import change, percent
 from pipeline.report.render.printable import shortened
-from pipeline.report.render.sentences import longer_records
+from pipeline.report.render.sentences import longer_records, sampled_clusters
 from schemas.records import Status
 from schemas.text.phrases import plural
 
@@ -39,9 +39,10 @@ def lengths(report: Report) -> Figure:
         )
     p = found.percentiles
     title = f"Half of the records have {p['25']:,} to {p['75']:,} residues"
+    sentences = f"{longer_records(report)} {sampled_clusters(report)}".rstrip()
     words = (
         f"{plural(found.records, 'input record')} of {found.shortest:,} to {found.longest:,} "
-        f"residues, {found.mean:,.1f} on average. {longer_records(report)}"
+        f"residues, {found.mean:,.1f} on average. {sentences}"
     )
     axis = _lengths_axis(found.histogram.edges)
     marks = [

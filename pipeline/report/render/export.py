@@ -106,6 +106,11 @@ def _coverage(found: Coverage | None) -> Rows:
         return []
     return [
         {"variants": number, "residues": found.residues, "shown": shown}
+        | (
+            {}
+            if found.sampled is None
+            else {"members": found.sampled.members, "members_shown": found.sampled.shown[number]}
+        )
         for number, shown in found.shown.items()
     ]
 

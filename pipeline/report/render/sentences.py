@@ -14,6 +14,9 @@ def longer_records(report: Report) -> str:
     found, kept = report.lengths, report.by_status[Status.KEPT]
     share = percent(found.cropped / kept) if kept else "none"
     many = f"{plural(found.cropped, 'kept record')} ({share})"
+    if (drawn := _drawn_records(report)) is not None:
+        share = percent(found.cropped / drawn) if drawn else "none"
+        many = f"{plural(found.cropped, 'record')} of variant 0 ({share})"
     if report.settings.long == "split":
         return f"Records longer than {found.crop:,} residues are cut into pieces: {many}."
     if report.settings.long == "drop":
@@ -30,11 +33,38 @@ def longer_records(report: Report) -> str:
 def _coverage(report: Report) -> str:
     """Return a sentence about what the variants show together; "" if it is not known."""
     found = report.coverage
-    if found is None or not found.residues:
+    if found is None or not found.residues or found.sampled is not None:
         return ""
-    shares = {number: percent(shown / found.residues) for number, shown in found.shown.items()}
-    of = f" 1 variant shows {shares.pop(1)} of the residues of kept records"
-    return ", ".join((of, *(f"{number} show {share}" for number, share in shares.items()))) + "."
+    return " " + _shares(found.shown, found.residues, "of the residues of kept records")
+
+
+def sampled_clusters(report: Report) -> str:
+    """Return sentences about what the variants show of clusters; "" without --sample-clusters."""
+    found = report.coverage
+    if found is None or found.sampled is None:
+        return ""
+    first = f"Each variant has one record of each of {plural(found.sampled.clusters, 'cluster')}."
+    if not found.sampled.members:
+        return first
+    members = f"of the {plural(found.sampled.members, 'kept record')} in clusters"
+    of_members = _shares(found.sampled.shown, found.sampled.members, members)
+    of_residues = _shares(found.shown, found.residues, "of the residues of kept records")
+    return f"{first} {of_members} {of_residues}"
+
+
+def _shares(shown: dict[int, int], total: int, of: str) -> str:
+    """Return a sentence with the share that each number of variants shows."""
+    shares = {number: percent(count / total) for number, count in shown.items()}
+    first = f"1 variant shows {shares.pop(1)} {of}"
+    return ", ".join((first, *(f"{number} show {share}" for number, share in shares.items()))) + "."
+
+
+def _drawn_records(report: Report) -> int | None:
+    """Return the number of records of variant 0; None without --sample-clusters."""
+    found = report.coverage
+    if found is None or found.sampled is None:
+        return None
+    return report.by_status[Status.KEPT] - found.sampled.members + found.sampled.clusters
 
 
 def similar_to(report: Report) -> str:

@@ -65,6 +65,8 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     yield _title(f"length in residues, {plural(report.records, 'record')} before cropping")
     yield from _lengths(report.lengths, width)
     yield Text(sentences.longer_records(report))
+    if sampled := sentences.sampled_clusters(report):
+        yield Text(sampled)
     over = "the buckets" if report.composition.over == "buckets" else "the input"
     yield _title(f"composition of {over}, compared with Swiss-Prot")
     yield from _composition(report)

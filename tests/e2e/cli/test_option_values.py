@@ -35,7 +35,7 @@ from tests.helpers.processes.command_line import Run, preprocess
         ("bench-reader d --seconds nan", "--seconds is nan, expected more than 0"),
         (
             "run-task d --index 0 --stage verify",
-            "--stage is 'verify', expected map, link or reduce",
+            "--stage is 'verify', expected map, link, draw or reduce",
         ),
         ("preprocess x --out d --on-invalid=none", "--on-invalid is 'none', expected unk, skip"),
         ("preprocess x --out d --packer magic", "--packer is 'magic', expected balanced, best-fit"),

@@ -43,7 +43,7 @@ def test_stats_show_the_residues_that_the_first_variants_hold(
     done = run("stats", out, "--json", tmp_path / "stats.json")
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "stats.json").read_text())["coverage"]
-    assert found == {"variants": variants, "residues": kept, "shown": counts}
+    assert found == {"variants": variants, "residues": kept, "shown": counts, "sampled": None}
     if long == "crop":
         share = f"1 variant shows {100 * counts['1'] / kept:.1f} % of the residues of kept records"
         assert share in " ".join(done.stdout.split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 _MASK = (1 << 64) - 1
 
 
-def _mix(value: int) -> int:
+def mixed(value: int) -> int:
     """The finalizer of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -21,8 +21,8 @@ def slow_start(digest: bytes, ordinal: int, residues: int, most: int, *, seed: i
         residues: number of residues of the record.
         most: number of residues of the window.
     """
-    key = _mix(seed)
+    key = mixed(seed)
     for part in (int.from_bytes(digest[:8]), int.from_bytes(digest[8:]), ordinal, 0):
-        key = _mix(key ^ part)
+        key = mixed(key ^ part)
     windows = max(residues - most, 0) + 1
-    return int((_mix(key ^ _MASK) >> 11) / (1 << 53) * windows)
+    return int((mixed(key ^ _MASK) >> 11) / (1 << 53) * windows)

@@ -1,8 +1,8 @@
 """Kill and resume a build many times.
 
-    python -m tests.helpers.processes.killed CORPUS FOLDER KILLS [CLUSTERS]
+    python -m tests.helpers.processes.killed CORPUS FOLDER KILLS [CLUSTERS [OPTION]]
 
-CLUSTERS is a table of clusters, for --clusters.
+CLUSTERS is a table of clusters. OPTION is clusters (the default) or sample_clusters.
 
 This process first builds once without interruption. It counts the changes in the dataset's folder
 (see `at_change` in stopped.py) and the writes. Then it forks children. Each child resumes the
@@ -36,6 +36,9 @@ from tests.helpers.processes.stopped import at_change
 
 
 def build(corpus: Path, out: Path) -> None:
+    clusters: dict[str, Any] = {}
+    if len(sys.argv) > 4:
+        clusters = {sys.argv[5] if len(sys.argv) > 5 else "clusters": sys.argv[4]}
     options = PreprocessOptions(
         inputs=(str(corpus),),
         out=str(out),
@@ -43,7 +46,7 @@ def build(corpus: Path, out: Path) -> None:
         max_seq_len=512,
         split="train=0.8,valid=0.1,test=0.1",
         variants=2,
-        clusters=sys.argv[4] if len(sys.argv) > 4 else None,
+        **clusters,
     )
     with reporter(as_json=False) as report:
         pipeline.build.build_dataset.build(options, report)

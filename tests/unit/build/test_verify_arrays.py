@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from pipeline.build.verify.bucket_sequences import hashes_and_unknown
-from pipeline.build.verify.compare_records import repeated
+from pipeline.build.verify.equal_hashes import repeated
 from pipeline.build.verify.row_file import HASH_HALVES, reserve
 from pipeline.build.verify.sequence_kernel import find_ends
 from schemas.errors import BuildError

@@ -4,7 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 def parse_clusters(
-    text: NDArray[np.uint8], members: NDArray[np.uint64], clusters: NDArray[np.uint64]
+    text: NDArray[np.uint8],
+    members: NDArray[np.uint64],
+    clusters: NDArray[np.uint64],
+    weights: NDArray[np.uint64],
 ) -> tuple[int, int, int]:
     """Read lines of a table of clusters; stop after a line with a fault.
 
@@ -13,9 +16,13 @@ def parse_clusters(
         members: uint64[n], output: key (xxh3_64 of the id) of each row's member. n is at least the
             number of lines.
         clusters: uint64[n], output: key of each row's representative, never 0.
+        weights: uint64[n], output: weight of each row in units of 2^-30, rounded, never 0.
+            uint64[0] for a table without weights.
     Returns:
         Number of rows, number of lines read, and the fault of the last line: 0 for none, 1 for no
-        tab, 2 for a third column, 3 for an empty id. Blank lines are not rows.
+        tab, 2 for a third column in a table without weights, 3 for an empty id, 4 for no third
+        column in a table with weights, 5 for a weight that is no number from 1e-6 to 1e6. Blank
+        lines are not rows.
     """
 
 def text_keys(

@@ -1,5 +1,7 @@
 """Work file of a table of clusters: the keys of all members, ascending, and their clusters' keys.
 
+A table of --sample-clusters may also have the weight of each member, in units of 2^-30.
+
 The key of a member is the xxh3_64 of its id. The key of a cluster is its representative's key. If
 clusters were joined, the smallest of their keys is the key of the joined cluster.
 
@@ -32,27 +34,35 @@ _SCHEMA: Final = pa.schema(
         pa.field("cluster", pa.uint64(), nullable=False),
     ]
 )
+_WEIGHT: Final = pa.field("weight", pa.uint64(), nullable=False)
 _EXAMPLES: Final = b"examples"
 _BATCH_ROWS: Final = 1 << 16
 """Minimum number of rows in each record batch except the last."""
 _STEP_BYTES: Final = 64 << 20
 
+Rows = tuple[NDArray[np.uint64], ...]
+"""Keys of members and of their clusters, and weights if the table has weights; each uint64[N]."""
+
 
 def write_cluster_table(
-    rows: Iterable[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
+    rows: Iterable[Rows],
     examples: Sequence[str],
     name: str,
     work: Folder,
+    *,
+    weighted: bool = False,
 ) -> WorkFile:
     """Write a table.
 
     Args:
-        rows: keys of members, ascending, and keys of their clusters; each uint64[N].
+        rows: rows in ascending order of the members' keys.
         examples: some ids of members, for messages.
+        weighted: True if the rows have weights.
     Raises:
         BuildError: the file cannot be written.
     """
-    schema = _SCHEMA.with_metadata({_EXAMPLES: json.dumps(list(examples)).encode()})
+    schema = _SCHEMA.append(_WEIGHT) if weighted else _SCHEMA
+    schema = schema.with_metadata({_EXAMPLES: json.dumps(list(examples)).encode()})
     with (
         work.written(name, durable=False) as file,
         pa.ipc.new_file(file, schema) as writer,
@@ -63,14 +73,12 @@ def write_cluster_table(
     return WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128)
 
 
-def _batches(
-    rows: Iterable[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
-) -> Iterator[list[NDArray[np.uint64]]]:
+def _batches(rows: Iterable[Rows]) -> Iterator[list[NDArray[np.uint64]]]:
     """Yield the columns of record batches."""
-    waiting: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
+    waiting: list[Rows] = []
     for part in rows:
         waiting.append(part)
-        if sum(members.size for members, _ in waiting) >= _BATCH_ROWS:
+        if sum(columns[0].size for columns in waiting) >= _BATCH_ROWS:
             yield [np.concatenate(columns) for columns in zip(*waiting, strict=True)]
             waiting = []
     if waiting:
@@ -81,28 +89,42 @@ def _batches(
 class ClusterTable:
     """A table that was opened by `open_cluster_table`.
 
-    batches: keys of members, ascending, and keys of their clusters; each uint64[N]
+    batches: rows in ascending order of the members' keys
     firsts: uint64[batches], first member of each batch
     examples: some ids of members
     """
 
-    batches: tuple[tuple[NDArray[np.uint64], NDArray[np.uint64]], ...]
+    batches: tuple[Rows, ...]
     firsts: NDArray[np.uint64]
     examples: tuple[str, ...]
 
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the key of each member's cluster, uint64[N]; 0 for a key that no member has."""
+        return self._find(keys, 1)
+
+    def weights(self, keys: NDArray[np.uint64], clusters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the weight of each member, uint64[N]; 0 for a key that no member has.
+
+        In a table without weights, each member has the weight 1.
+
+        Args:
+            keys: uint64[N].
+            clusters: uint64[N], result of `find` for these keys.
+        """
+        if any(len(columns) > 2 for columns in self.batches):
+            return self._find(keys, 2)
+        return np.minimum(clusters, np.uint64(1))
+
+    def _find(self, keys: NDArray[np.uint64], column: int) -> NDArray[np.uint64]:
         found = np.zeros(keys.size, dtype=np.uint64)
         order = np.argsort(keys)  # so that the keys to look up in one batch are adjacent
         wanted = keys[order]
         edges = [*np.searchsorted(wanted, self.firsts).tolist(), keys.size]
-        for (members, clusters), first, last in zip(
-            self.batches, edges[:-1], edges[1:], strict=True
-        ):
-            part = wanted[first:last]
+        for columns, first, last in zip(self.batches, edges[:-1], edges[1:], strict=True):
+            members, part = columns[0], wanted[first:last]
             at = np.minimum(np.searchsorted(members, part), members.size - 1)
             same = members[at] == part
-            found[order[first:last][same]] = clusters[at[same]]
+            found[order[first:last][same]] = columns[column][at[same]]
         return found
 
 
@@ -145,9 +167,9 @@ def _table(buffer: pa.Buffer) -> ClusterTable:
         batch = reader.get_batch(i)
         columns: list[NDArray[Any]] = [numbers(column, np.uint64) for column in batch.columns]
         if batch.num_rows:
-            batches.append((columns[0], columns[1]))
+            batches.append(tuple(columns))
     return ClusterTable(
         batches=tuple(batches),
-        firsts=np.array([members[0] for members, _ in batches], dtype=np.uint64),
+        firsts=np.array([columns[0][0] for columns in batches], dtype=np.uint64),
         examples=tuple(json.loads(reader.schema.metadata[_EXAMPLES])),
     )

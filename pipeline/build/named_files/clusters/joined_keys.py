@@ -59,6 +59,18 @@ def smallest_clusters(
     return keys[first], smallest, pairs
 
 
+def largest_weights(keys: NDArray[np.uint64], weights: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the largest weight of each distinct key, uint64[K], in ascending order of the keys.
+
+    Args:
+        keys, weights: uint64[N].
+    """
+    order = np.argsort(keys)
+    keys, weights = keys[order], weights[order]
+    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    return np.maximum.reduceat(weights, first) if keys.size else weights
+
+
 def join_keys(pairs: NDArray[np.uint64]) -> JoinedKeys:
     """Join the clusters of each pair. The result does not depend on the order of the pairs.
 

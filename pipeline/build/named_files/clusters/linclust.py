@@ -1,4 +1,7 @@
-"""Prepare `--clusters mmseqs:0.5`: write an empty table, which `cluster_records` replaces later."""
+"""Prepare `--clusters mmseqs:0.5`, and the same value of --sample-clusters.
+
+This writes an empty table, which `cluster_records` replaces later.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ def prepare_linclust(file: NamedFile, name: str, work: Folder) -> PreparedFile:
         OptionError: the identity is wrong.
         BuildError: the work file cannot be written.
     """
-    described = [file.mmseqs_version, linclust_identity(file.name), *SETTINGS]
+    described = [file.mmseqs_version, linclust_identity(file.name, file.option), *SETTINGS]
     empty = np.empty(0, dtype=np.uint64)
     return PreparedFile(
-        option="clusters",
+        option=file.option,
         name=file.name,
         bytes=0,
         file=write_cluster_table([(empty, empty)], [], name, work),

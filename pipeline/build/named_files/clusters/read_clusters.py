@@ -1,16 +1,19 @@
-"""Convert a table of clusters (`--clusters FILE`) into a work file.
+"""Convert a table of clusters (`--clusters FILE`, `--sample-clusters FILE`) into a work file.
 
-The table is text with two columns, as MMseqs2 writes it: representative, tab, member. The order of
-its rows does not matter. An id's key is the xxh3_64 of the id. Steps:
+The table is text with two columns, as MMseqs2 writes it: representative, tab, member. A table of
+--sample-clusters may have a third column, the member's weight. The order of the rows does not
+matter. An id's key is the xxh3_64 of the id. Steps:
 
 1. Read the text in blocks, compute the keys of both columns, and append each row to one of 256
    temporary files (buckets), chosen by the upper bits of the member's key.
-2. Sort each bucket. If a member is in several clusters, note these clusters as pairs to join.
+2. Sort each bucket. If a member is in several clusters, note these clusters as pairs to join. If
+   it has several weights, the largest weight counts.
 3. Join the clusters of all pairs. The smallest key becomes the key of the joined cluster.
 4. Write the sorted rows as the work file, which `cluster_table.py` reads.
 
 Two ids with the same key count as one id. This can only join clusters, never cut one in two. Memory
-is about 200 MB, whatever the size of the table. The disk needs 32 bytes for each row.
+is about 200 MB, whatever the size of the table. The disk needs 32 bytes for each row, or 48 with
+weights.
 """
 
 from __future__ import annotations
@@ -26,8 +29,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from pipeline.build.named_files.clusters.cluster_kernel import parse_clusters
-from pipeline.build.named_files.clusters.cluster_table import write_cluster_table
-from pipeline.build.named_files.clusters.joined_keys import JoinedKeys, join_keys, smallest_clusters
+from pipeline.build.named_files.clusters.cluster_table import Rows, write_cluster_table
+from pipeline.build.named_files.clusters.joined_keys import (
+    JoinedKeys,
+    join_keys,
+    largest_weights,
+    smallest_clusters,
+)
 from pipeline.build.named_files.named_file import NamedFile
 from pipeline.build.named_files.plain_text import named_text
 from pipeline.build.task_results import PreparedFile
@@ -42,15 +50,19 @@ _SMALL_BYTES: Final = 2 << 20
 at most about ten times as large."""
 _EXAMPLES: Final = 3
 """Number of ids to keep, for an error that shows what ids of the table look like."""
+_THIRD_COLUMN: Final = 2
+"""Fault of a line with more columns than expected."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _FAULTS: Final = {
     1: "expected a representative, a tab and a member on each line, but this line has no tab",
     2: "expected two columns, representative and member, but this line has more",
     3: "an id is empty; expected a representative, a tab and a member on each line",
+    4: "expected a third column, the member's weight, because the first line has one",
+    5: "expected a weight in the third column, a number from 0.000001 to 1000000",
 }
-
-Rows = tuple[NDArray[np.uint64], NDArray[np.uint64]]
-"""Keys of members and of their clusters, each uint64[N]."""
+_UNWEIGHTED: Final = (
+    "this line has more than two columns, but the first line has no weight in a third column"
+)
 
 
 def prepare_clusters(file: NamedFile, name: str, work: Folder) -> PreparedFile:
@@ -62,21 +74,25 @@ def prepare_clusters(file: NamedFile, name: str, work: Folder) -> PreparedFile:
     """
     with _buckets_of(file, name, work) as buckets:
         examples: list[str] = []
+        columns = 2
         with named_text(file) as stream, ExitStack() as opened:
             files = [opened.enter_context(open(path, "ab", buffering=0)) for path in buckets]
-            for members, clusters in _read(stream, file.url, examples):
-                _distribute(members, clusters, files)
+            for rows in _read(stream, file, examples):
+                columns = len(rows)
+                _distribute(rows, files)
         if not examples:
             raise InputError("no cluster in this file", source=file.url)
-        joined = join_keys(np.concatenate([_sort(path) for path in buckets]))
-        rows, digest = _digest(_sorted_rows(buckets, joined))
-        written = write_cluster_table(_sorted_rows(buckets, joined), examples, name, work)
+        joined = join_keys(np.concatenate([_sort(path, columns) for path in buckets]))
+        count, digest = _digest(_sorted_rows(buckets, joined, columns), columns)
+        written = write_cluster_table(
+            _sorted_rows(buckets, joined, columns), examples, name, work, weighted=columns > 2
+        )
     return PreparedFile(
-        option="clusters",
+        option=file.option,
         name=file.name,
         bytes=file.bytes,
         file=written,
-        rows=rows,
+        rows=count,
         xxh3_128=digest,
     )
 
@@ -116,13 +132,16 @@ def _disk_errors(name: str) -> Iterator[None]:
         ) from error
 
 
-def _read(stream: BinaryIO, url: str, examples: list[str]) -> Iterator[Rows]:
+def _read(stream: BinaryIO, file: NamedFile, examples: list[str]) -> Iterator[Rows]:
     """Yield the rows of a table in blocks, and append the first members to `examples`.
+
+    The first line that is not blank decides whether a table of --sample-clusters has weights.
 
     Raises:
         InputError: a line does not have two ids.
     """
     lines, rest = 0, b""
+    weighted: bool | None = None if file.option == "sample-clusters" else False
     while block := stream.read(_BLOCK_BYTES):
         text = rest + block
         if not lines:
@@ -133,49 +152,67 @@ def _read(stream: BinaryIO, url: str, examples: list[str]) -> Iterator[Rows]:
             lines += text.count(b"\n") + 1
             raise InputError(
                 "this line has more than 1 MiB, so the file is not a table of clusters",
-                source=url,
+                source=file.url,
                 line=lines,
             )
         if end:
-            yield _parsed(text[:end], lines, url, examples)
+            if weighted is None:
+                weighted = _has_weights(text[:end])
+            yield _parsed(text[:end], lines, file, examples, weighted=bool(weighted))
             lines += text.count(b"\n")
     if rest:
-        yield _parsed(rest, lines, url, examples)
+        if weighted is None:
+            weighted = _has_weights(rest)
+        yield _parsed(rest, lines, file, examples, weighted=bool(weighted))
 
 
-def _parsed(text: bytes, lines: int, url: str, examples: list[str]) -> Rows:
+def _has_weights(text: bytes) -> bool | None:
+    """Return whether the first line that is not blank has a third column; None for blank text."""
+    line = text.lstrip(b"\r\n ").partition(b"\n")[0]
+    return line.count(b"\t") > 1 if line else None
+
+
+def _parsed(
+    text: bytes, lines: int, file: NamedFile, examples: list[str], *, weighted: bool
+) -> Rows:
     """Return the rows of some lines.
 
     lines: number of lines before the text.
 
     Raises:
-        InputError: a line does not have two ids.
+        InputError: a line does not have two ids, or lacks a valid weight.
     """
     most = text.count(b"\n") + 1
     members, clusters = np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.uint64)
-    rows, read, fault = parse_clusters(np.frombuffer(text, dtype=np.uint8), members, clusters)
+    weights = np.empty(most if weighted else 0, dtype=np.uint64)
+    rows, read, fault = parse_clusters(
+        np.frombuffer(text, dtype=np.uint8), members, clusters, weights
+    )
     if fault:
-        raise InputError(f"{_FAULTS[fault]}", source=url, line=lines + read)
+        sampled = file.option == "sample-clusters"
+        message = _UNWEIGHTED if sampled and fault == _THIRD_COLUMN else _FAULTS[fault]
+        raise InputError(message, source=file.url, line=lines + read)
     if rows and len(examples) < _EXAMPLES:
         for line in text.split(b"\n", 2 * _EXAMPLES)[: 2 * _EXAMPLES]:
             _, tab, member = line.strip().partition(b"\t")
             if tab and len(examples) < _EXAMPLES:
-                examples.append(member.decode("utf-8", "backslashreplace"))
-    return members[:rows], clusters[:rows]
+                id = member.partition(b"\t")[0]
+                examples.append(id.decode("utf-8", "backslashreplace"))
+    found = members[:rows], clusters[:rows]
+    return (*found, weights[:rows]) if weighted else found
 
 
-def _distribute(
-    members: NDArray[np.uint64], clusters: NDArray[np.uint64], files: Sequence[BinaryIO]
-) -> None:
+def _distribute(columns: Rows, files: Sequence[BinaryIO]) -> None:
     """Append each row to the file that the upper bits of its member's key choose.
 
     Raises:
         BuildError: a file cannot be written.
     """
-    bucket = ((members >> np.uint64(56)) * np.uint64(len(files)) >> np.uint64(8)).astype(np.uint8)
+    bucket = ((columns[0] >> np.uint64(56)) * np.uint64(len(files)) >> np.uint64(8)).astype(
+        np.uint8
+    )
     order = np.argsort(bucket, kind="stable")
-    rows = np.empty((members.size, 2), dtype=np.uint64)
-    rows[:, 0], rows[:, 1] = members[order], clusters[order]
+    rows = np.stack([column[order] for column in columns], axis=1)
     edges = np.searchsorted(bucket[order], np.arange(len(files) + 1)).tolist()
     for file, first, last in zip(files, edges[:-1], edges[1:], strict=True):
         if last > first:
@@ -183,32 +220,35 @@ def _distribute(
                 file.write(rows[first:last].data)
 
 
-def _sort(path: Path) -> NDArray[np.uint64]:
+def _sort(path: Path, columns: int) -> NDArray[np.uint64]:
     """Sort a file's rows by member, and keep one row for each member.
 
+    Args:
+        columns: number of columns of the rows.
     Returns:
         uint64[M, 2], pairs of clusters that share a member.
     """
-    rows = np.fromfile(path, dtype=np.uint64).reshape(-1, 2)
+    rows = np.fromfile(path, dtype=np.uint64).reshape(-1, columns)
     members, clusters, pairs = smallest_clusters(rows[:, 0], rows[:, 1])
-    path.write_bytes(members.tobytes() + clusters.tobytes())
+    weights = [largest_weights(rows[:, 0], rows[:, column]) for column in range(2, columns)]
+    path.write_bytes(b"".join(column.tobytes() for column in (members, clusters, *weights)))
     return pairs
 
 
-def _sorted_rows(buckets: Sequence[Path], joined: JoinedKeys) -> Iterator[Rows]:
+def _sorted_rows(buckets: Sequence[Path], joined: JoinedKeys, columns: int) -> Iterator[Rows]:
     """Yield the sorted rows of all files. If a cluster was joined with others, the key of the
     joined cluster replaces the cluster's own key."""
     for path in buckets:
-        members, clusters = np.fromfile(path, dtype=np.uint64).reshape(2, -1)
-        yield members, joined.of(clusters)
+        members, clusters, *weights = np.fromfile(path, dtype=np.uint64).reshape(columns, -1)
+        yield members, joined.of(clusters), *weights
 
 
-def _digest(sorted_rows: Iterable[Rows]) -> tuple[int, str]:
+def _digest(sorted_rows: Iterable[Rows], columns: int) -> tuple[int, str]:
     """Return the number of rows and their hash, which does not depend on how the rows are divided
     into parts."""
-    rows, columns = 0, (xxhash.xxh3_128(), xxhash.xxh3_128())
+    rows, hashes = 0, [xxhash.xxh3_128() for _ in range(columns)]
     for part in sorted_rows:
-        for hashed, values in zip(columns, part, strict=True):
+        for hashed, values in zip(hashes, part, strict=True):
             hashed.update(values.data)
         rows += part[0].size
-    return rows, xxhash.xxh3_128_hexdigest(columns[0].digest() + columns[1].digest())
+    return rows, xxhash.xxh3_128_hexdigest(b"".join(hashed.digest() for hashed in hashes))

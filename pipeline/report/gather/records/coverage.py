@@ -1,6 +1,7 @@
 """Measure which share of the residues of kept records the variants of a dataset show.
 
-The windows of long records follow from records/ and the seed. Therefore shards are not read.
+The windows of long records follow from records/ and the seed. Therefore shards are not read. With
+--sample-clusters, the manifest has the numbers of residues and of members of clusters.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.sequence_hashes import shuffle_keys, variant_seed, window_starts
 from pipeline.build.reduce_stage.spilled_records import hash_column
-from pipeline.report.model_coverage import Coverage
+from pipeline.report.model_coverage import ClusterCoverage, Coverage
 from schemas.manifest import Manifest
 from schemas.records import Status
 
@@ -27,13 +28,14 @@ _BATCH_WINDOWS: Final = 1 << 22
 
 
 def coverage(manifest: Manifest, paths: Sequence[Path]) -> Coverage | None:
-    """Return the coverage of a dataset with several variants or with random windows; None for any
-    other dataset.
+    """Return the coverage of a dataset with several variants, with random windows, or with
+    --sample-clusters; None for any other dataset.
 
     Args:
         paths: files of records/.
     """
-    if manifest.variants == 1 and manifest.options["long"] != "crop":
+    sampled = manifest.sampled_clusters
+    if manifest.variants == 1 and manifest.options["long"] != "crop" and sampled is None:
         return None
     numbers = [1 << i for i in range(manifest.variants.bit_length())]
     if numbers[-1] != manifest.variants:
@@ -47,9 +49,22 @@ def coverage(manifest: Manifest, paths: Sequence[Path]) -> Coverage | None:
                 kept = batch.filter(_is_kept(batch))
                 lengths = kept.column("residues").to_numpy()
                 residues += int(lengths.sum())
+                if sampled is not None:
+                    continue
                 for number, count in _shown(manifest, kept, lengths, numbers).items():
                     shown[number] += count
-    return Coverage(variants=manifest.variants, residues=residues, shown=shown)
+    if sampled is None:
+        return Coverage(variants=manifest.variants, residues=residues, shown=shown)
+    return Coverage(
+        variants=manifest.variants,
+        residues=residues,
+        shown={number: sampled.residues_shown[number - 1] for number in numbers},
+        sampled=ClusterCoverage(
+            clusters=sampled.clusters,
+            members=sampled.members,
+            shown={number: sampled.members_shown[number - 1] for number in numbers},
+        ),
+    )
 
 
 def _is_kept(batch: pa.RecordBatch) -> pa.Array:

@@ -43,7 +43,8 @@ def facts_of(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
                 unknown.sum(),
                 (unknown > 0).sum().alias("with_unknown"),
             ),
-            rows.group_by(pl.col("status") == Status.KEPT.value, "residues").agg(
+            # without --sample-clusters, each kept record has a shard
+            rows.group_by(pl.col("shard").is_not_null().alias("placed"), "residues").agg(
                 pl.len().cast(pl.Int64).alias("records")
             ),
             rows.select(_NOTE).sort("residues", "ordinal", descending=[True, False]).head(TOP),
@@ -58,7 +59,7 @@ def facts_of(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
             for row in fates.iter_rows(named=True)
         },
         all_in=_counted(lengths),
-        kept=_counted(lengths.filter(pl.col("status"))),
+        kept=_counted(lengths.filter(pl.col("placed"))),
         unknown_records=int(fates["with_unknown"].sum()),
         unknown_residues=int(fates["unknown"].sum()),
         longest=tuple(_note(row, times) for row in top.iter_rows(named=True)),

@@ -1,0 +1,423 @@
+"""`--sample-clusters`: each variant has one member of each cluster; a plain program draws the same.
+
+A member is a kept record in a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schemas.manifest import Manifest
+from tests.helpers.data.corpus import (
+    as_read,
+    digest,
+    fasta,
+    made_records,
+    read_buckets,
+    read_manifest,
+    read_records,
+    sequences_in,
+)
+from tests.helpers.data.damaged_datasets import deep, shallow
+from tests.helpers.oracles.slow_clusters import SlowClusters, made_table
+from tests.helpers.oracles.slow_draw import fixed_point, slow_draw
+from tests.helpers.processes.command_line import (
+    REPO,
+    Run,
+    environment,
+    use_few_small_tasks,
+)
+from tests.helpers.processes.started import start, stopping_at_change
+
+BuildHere = Callable[..., Manifest]
+Table = list[tuple[str, str, str]]
+"""Representative, member and weight; the weight is empty in a table without weights."""
+PIECE = 62
+SEED = 5
+SHAPE: dict[str, Any] = {
+    "capacity": 512,
+    "max_seq_len": PIECE + 2,
+    "split": "train=0.5,valid=0.3,test=0.2",
+    "seed": SEED,
+}
+OPTIONS = tuple(
+    word for name, value in SHAPE.items() for word in (f"--{name.replace('_', '-')}", value)
+)
+SIZES = {"task_bytes": 25_000, "partition_bytes": 25_000}
+LONG = "THDPACK_LONG" in os.environ
+
+
+@pytest.fixture(scope="module")
+def records() -> list[tuple[str, str]]:
+    """Return records with duplicates. Some begin with the residues of another record."""
+    rng = random.Random(3)
+    found: list[tuple[str, str]] = []
+    for header, residues in made_records(500, seed=3, longest=300):
+        shared = bool(found) and rng.random() < 0.15
+        begin = rng.choice(found)[1][:PIECE] if shared else ""
+        found.append((header, begin + residues))
+    return found
+
+
+@pytest.fixture(scope="module")
+def corpus(records: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sampled") / "made.fasta"
+    path.write_bytes(fasta(records))
+    return path
+
+
+def table_of(records: list[tuple[str, str]], *, weighted: bool) -> Table:
+    rng = random.Random(4)
+    rows = dict.fromkeys(made_table([header for header, _ in records], seed=4))
+    weights = {member: rng.choice(["1", "0.25", "1e-3", "40"]) for _, member in rows}
+    return [(one, other, weights[other] if weighted else "") for one, other in rows]
+
+
+def write_table(path: Path, table: Table) -> Path:
+    path.write_text("".join("\t".join(filter(None, row)) + "\n" for row in table))
+    return path
+
+
+@pytest.fixture(scope="module")
+def clusters(records: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weighted") / "clusters.tsv"
+    return write_table(path, table_of(records, weighted=True))
+
+
+@pytest.fixture(scope="module")
+def whole(
+    corpus: Path, clusters: Path, tmp_path_factory: pytest.TempPathFactory, run_whole: Run
+) -> dict[str, str]:
+    """Return the hashes of all files of an uninterrupted build of three variants."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    words = ("--out", out, *OPTIONS, "--sample-clusters", clusters, "--variants", 3)
+    done = run_whole("preprocess", corpus, *words, **SIZES)
+    assert done.returncode == 0, done.stderr
+    return digest(out)
+
+
+@pytest.fixture(scope="module")
+def run_whole() -> Run:
+    from tests.helpers.processes.command_line import run_here
+
+    return run_here
+
+
+def members_of(
+    rows: list[dict[str, Any]], records: list[tuple[str, str]], table: Table
+) -> list[tuple[int, int, int]]:
+    """Return cluster, ordinal and weight of each kept record that is in a cluster.
+
+    A record that is not in the table has the largest weight of the listed records with the same
+    first piece. Records count for this unless they were left out before deduplication.
+    """
+    weights = {member: fixed_point(weight) if weight else 1 for _, member, weight in table}
+    slow = SlowClusters([row[:2] for row in table], [], PIECE)
+    names = [slow.name_of(header) for header, _ in records]
+    first = [as_read(residues)[:PIECE] for _, residues in records]
+    heaviest: dict[str, int] = {}
+    for row, name, piece in zip(rows, names, first, strict=True):
+        if name is not None and row["status"] in ("kept", "duplicate", "excluded"):
+            heaviest[piece] = max(weights[name], heaviest.get(piece, 0))
+    return [
+        (row["cluster"], row["ordinal"], heaviest[piece] if name is None else weights[name])
+        for row, name, piece in zip(rows, names, first, strict=True)
+        if row["status"] == "kept" and row["cluster"] is not None
+    ]
+
+
+def held(out: Path, variant: int) -> Counter[int]:
+    """Return how often a variant holds the first sequence of each record. With --long crop, each
+    record has only one sequence."""
+    crop = read_manifest(out).options["long"] == "crop"
+    return Counter(
+        ordinal
+        for bucket in read_buckets(out, variant)
+        for ordinal, start in zip(bucket["record"], bucket["start"], strict=True)
+        if start == 0 or crop
+    )
+
+
+def check_variants(out: Path, records: list[tuple[str, str]], table: Table) -> None:
+    """Compare the records of each variant, and the totals in the manifest, with a plain program."""
+    manifest, rows = read_manifest(out), read_records(out)
+    members = members_of(rows, records, table)
+    in_clusters = {ordinal for _, ordinal, _ in members}
+    assert len(in_clusters) > 30
+    always = {row["ordinal"] for row in rows if row["status"] == "kept"} - in_clusters
+    assert always
+    shown: set[int] = set()
+    residues: set[tuple[int, int]] = set()
+    members_shown, residues_shown = [], []
+    for variant in range(manifest.variants):
+        drawn = slow_draw(members, seed=SEED, variant=variant)
+        assert held(out, variant) == Counter({*always, *drawn})
+        for bucket in read_buckets(out, variant):
+            for ordinal, first, text in sequences_in(bucket):
+                assert rows[ordinal]["split"] == bucket["split"]
+                residues |= {(ordinal, first + i) for i in range(len(text))}
+        shown |= drawn
+        members_shown.append(len(shown))
+        residues_shown.append(len(residues))
+    found = manifest.sampled_clusters
+    assert found is not None
+    assert found.clusters == len({key for key, _, _ in members}) < found.members == len(members)
+    assert list(found.members_shown) == members_shown
+    assert list(found.residues_shown) == residues_shown
+    first = slow_draw(members, seed=SEED, variant=0)
+    for row in rows:
+        kept = row["status"] == "kept"
+        assert (row["split"] is not None) == kept
+        in_bucket = kept and row["ordinal"] in {*always, *first}
+        assert (row["shard"] is not None) == (row["bucket"] is not None) == in_bucket
+
+
+@pytest.mark.parametrize(
+    ("options", "weighted", "runs"),
+    [
+        ({}, True, "one"),
+        ({"long": "split"}, False, "many"),
+        ({"long": "crop", "exclude": True}, True, "many"),
+        ({"long": "drop", "min_residues": 20}, False, "one"),
+        ({"dedup": "cropped", "exclude": True}, False, "one"),
+        ({"dedup": "none"}, True, "many"),
+        ({"dedup": "cropped", "on_invalid": "skip"}, True, "many"),
+    ],
+)
+def test_each_variant_has_the_members_that_a_plain_python_program_draws(
+    build_here: BuildHere,
+    monkeypatch: pytest.MonkeyPatch,
+    records: list[tuple[str, str]],
+    corpus: Path,
+    tmp_path: Path,
+    options: dict[str, Any],
+    weighted: bool,
+    runs: str,
+) -> None:
+    """A run is a group of records that fits into memory. With `many`, runs are small, and a range
+    of cluster keys has the members of only two partitions."""
+    use_few_small_tasks(monkeypatch)
+    if runs == "many":
+        monkeypatch.setattr("pipeline.build.build_plan.PARTITION_BYTES", 12_000)
+        monkeypatch.setattr("pipeline.build.spill.spilled_partition.WINDOW_BYTES", 3_000)
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 3_000)
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 2_000)
+        monkeypatch.setattr("pipeline.build.clusters.draw_task._PARTITIONS_TOGETHER", 2)
+    table, options = table_of(records, weighted=weighted), dict(options)
+    if options.pop("exclude", False):
+        (tmp_path / "excluded.fasta").write_bytes(fasta(records[::7]))
+        options["exclude"] = (str(tmp_path / "excluded.fasta"),)
+    path = write_table(tmp_path / "clusters.tsv", table)
+    out = tmp_path / "out"
+    build_here(corpus, out, sample_clusters=str(path), variants=3, **SHAPE, **options)
+    check_variants(out, records, table)
+    assert {row["status"] for row in read_records(out)} > {"kept"}
+    assert shallow(out) == []
+    assert deep(out) == []
+
+
+@pytest.mark.parametrize("weights", [("", "", ""), ("1", "2", "5")])
+def test_members_are_drawn_with_probabilities_in_proportion_to_their_weights(
+    build_here: BuildHere, tmp_path: Path, weights: tuple[str, str, str]
+) -> None:
+    """400 clusters of 3 records, 40 variants. The limits are six standard deviations. The seed is
+    fixed, so the test does not vary. The draw is independent of the split, and of other
+    variants."""
+    clusters, variants = 400, 40
+    rng = np.random.default_rng(0)
+    residues = ["".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), 30)) for _ in range(3 * clusters)]
+    (tmp_path / "in.fasta").write_bytes(fasta([(f"r{i}", text) for i, text in enumerate(residues)]))
+    table = [(f"r{i - i % 3}", f"r{i}", weights[i % 3]) for i in range(len(residues))]
+    path = write_table(tmp_path / "clusters.tsv", table)
+    out = tmp_path / "out"
+    build_here(tmp_path / "in.fasta", out, sample_clusters=str(path), variants=variants, **SHAPE)
+    drawn = np.zeros((variants, clusters), dtype=np.int64)
+    for variant in range(variants):
+        for ordinal in held(out, variant):
+            drawn[variant, ordinal // 3] = ordinal % 3
+    numbers = np.array([float(weight or "1") for weight in weights])
+    shares = numbers / numbers.sum()
+    split = np.array([row["split"] for row in read_records(out)[::3]])
+    for name in ("train", "valid", "test"):
+        part = drawn[:, split == name]
+        counts = np.bincount(part.ravel(), minlength=3)
+        limit = 6 * np.sqrt(part.size * shares * (1 - shares))
+        assert (abs(counts - part.size * shares) < limit).all()
+    for variant in range(1, variants):
+        same = int((drawn[variant] == drawn[variant - 1]).sum())
+        agree = float((shares**2).sum())
+        assert abs(same - clusters * agree) < 6 * (clusters * agree * (1 - agree)) ** 0.5
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_bytes_depend_neither_on_the_order_of_rows_nor_on_the_number_of_workers_or_variants(
+    run: Run,
+    records: list[tuple[str, str]],
+    corpus: Path,
+    whole: dict[str, str],
+    tmp_path: Path,
+    workers: int,
+) -> None:
+    table, out = table_of(records, weighted=True), tmp_path / "out"
+    random.Random(0).shuffle(table)
+    path = write_table(tmp_path / "clusters.tsv", table)
+    words = ("--out", out, *OPTIONS, "--sample-clusters", path, "--workers", workers)
+    done = run("preprocess", corpus, *words, **SIZES)
+    assert done.returncode == 0, done.stderr
+    found = digest(out)
+    del found["manifest.json"]
+    assert found
+    assert found.items() <= whole.items()
+    done = run("preprocess", corpus, *words, "--variants", 3, **SIZES)
+    assert done.returncode == 0, done.stderr
+    assert digest(out) == whole
+    assert run("preprocess", corpus, *words, "--variants", 3, **SIZES).returncode == 0
+
+
+def test_partitions_do_not_change_the_draw(
+    build_here: BuildHere,
+    monkeypatch: pytest.MonkeyPatch,
+    corpus: Path,
+    clusters: Path,
+    tmp_path: Path,
+) -> None:
+    for name, size in (("few", 1 << 20), ("many", 9_000)):
+        monkeypatch.setattr("pipeline.build.build_plan.PARTITION_BYTES", size)
+        options = {"sample_clusters": str(clusters), "variants": 2, **SHAPE}
+        build_here(corpus, tmp_path / name, **options)
+    assert len(read_manifest(tmp_path / "few").records) == 1
+    assert len(read_manifest(tmp_path / "many").records) > 8
+    for variant in range(2):
+        assert held(tmp_path / "few", variant) == held(tmp_path / "many", variant)
+
+
+def test_killed_builds_with_sampled_clusters_give_the_same_bytes(
+    records: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    """Kill a build right before random changes of its folder, or halfway through random writes."""
+    made = records[:200]
+    (tmp_path / "made.fasta").write_bytes(fasta(made))
+    path = write_table(tmp_path / "clusters.tsv", table_of(made, weighted=True))
+    count = 300 if LONG else 10
+    words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count), str(path), "sample_clusters"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.helpers.processes.killed", *words],
+        cwd=REPO,
+        env=environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert len(set(json.loads(done.stdout))) >= 4
+
+
+def test_a_task_list_adds_variants_and_gives_the_same_bytes_after_kills(
+    run: Run, corpus: Path, clusters: Path, whole: dict[str, str], tmp_path: Path
+) -> None:
+    """Kill a process of each stage right before it changes the dataset's folder."""
+    out = tmp_path / "out"
+    for variants in (1, 3):
+        words = ("--out", out, *OPTIONS, "--sample-clusters", clusters, "--variants", variants)
+        planned = run("plan-tasks", corpus, *words, **SIZES)
+        assert planned.returncode == 0, planned.stderr
+        counts = dict(line.split()[:2] for line in planned.stdout.splitlines() if " task" in line)
+        assert counts["draw"] == counts["link"] == counts["reduce"]
+        assert int(counts["draw"]) > 2
+        for stage in ("map", "link", "draw", "reduce"):
+            if stage != "reduce":
+                early = run("run-task", out, "--stage", "reduce", "--index", 0)
+                assert early.returncode == 1
+                assert f"{stage} tasks have not finished" in early.stderr
+            share = ("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1)
+            process = start(*share, setup=stopping_at_change(3, out))
+            process.wait_until_stopped()
+            process.kill()
+            process.communicate(timeout=500)
+            done = run(*share)
+            assert done.returncode == 0, done.stderr
+        done = run("commit", out, **SIZES)
+        assert done.returncode == 0, done.stderr
+    assert digest(out) == whole
+    assert not (out / ".build").exists()
+
+
+def test_damaged_files_of_the_draw_stage_are_repaired(
+    run: Run, run_process: Run, corpus: Path, clusters: Path, whole: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = ("--out", out, *OPTIONS, "--sample-clusters", clusters, "--variants", 3)
+    assert run("plan-tasks", corpus, *words, **SIZES).returncode == 0
+    stages = (
+        ("map", "*", ()),
+        ("link", "*", ("link-000001",)),
+        ("draw", 0, ("joined-*",)),
+        ("draw", "*", ("draw-000002",)),
+        ("reduce", 0, ("intervals-*",)),
+        ("reduce", "*", ()),
+    )
+    for stage, index, damaged in stages:
+        which = ("--index", 0, "--array-size", 1) if index == "*" else ("--index", index)
+        # use a new process, because a process reads the joined clusters only once
+        done = run_process("run-task", out, "--stage", stage, *which)
+        assert done.returncode == 0, done.stderr
+        for name in damaged:
+            (path,) = (out / ".build").glob(f"{name}.arrow")
+            content = bytearray(path.read_bytes())
+            content[len(content) // 3] ^= 1
+            path.write_bytes(content)
+    assert run("commit", out, **SIZES).returncode == 0
+    assert digest(out) == whole
+
+
+def test_weights_that_are_too_large_together_are_an_error(
+    run: Run, corpus: Path, clusters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.build.clusters.member_files.MOST_WEIGHT", 50 << 30)
+    words = ("--out", tmp_path / "out", "--sample-clusters", clusters)
+    done = run("preprocess", corpus, *words)
+    assert done.returncode == 1
+    assert "the weights of a cluster add up to more than 50; divide all weights" in done.stderr
+
+
+def test_clusters_and_sample_clusters_together_are_a_usage_error(
+    run: Run, corpus: Path, clusters: Path, tmp_path: Path
+) -> None:
+    words = ("--out", tmp_path / "out", "--sample-clusters", clusters, "--clusters", clusters)
+    done = run("preprocess", corpus, *words)
+    assert done.returncode == 2
+    assert "--sample-clusters does what --clusters does: omit --clusters" in done.stderr
+
+
+def test_the_commands_show_what_was_drawn(
+    run: Run, corpus: Path, clusters: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = ("--out", out, *OPTIONS, "--sample-clusters", clusters, "--variants", 2)
+    done = run("preprocess", corpus, *words)
+    assert done.returncode == 0, done.stderr
+    found = read_manifest(out).sampled_clusters
+    assert found is not None
+    lost = [row for row in read_records(out) if row["status"] == "kept" and row["shard"] is None]
+    residues = sum(row["residues"] for row in lost)
+    again = run("preprocess", corpus, *words)
+    assert "nothing to do" in again.stdout
+    for text in (done.stdout, again.stdout):
+        counts = f"{found.clusters} clusters with {found.members} members"
+        assert f"{counts}; a variant has one member of each, and 2 variants show" in text
+        assert f"not drawn  {len(lost)} records with {residues:,} residues left out" in text
+    shown = run("inspect", out, "--record", lost[0]["id"])
+    assert "kept, but not drawn: " in shown.stdout
+    assert run("card", out).returncode == 0
+    card = (out / "README.md").read_text()
+    assert f"{found.clusters:,} of the {found.members:,} kept records in clusters" in card
