@@ -141,7 +141,7 @@ def finish(*processes: Started) -> None:
             True,
             marks=pytest.mark.skipif(
                 "THDPACK_LONG" not in os.environ,
-                reason="slow: --clusters adds a stage (THDPACK_LONG=1)",
+                reason="slow: --sample-clusters adds two stages (THDPACK_LONG=1)",
             ),
         ),
     ],
@@ -149,12 +149,12 @@ def finish(*processes: Started) -> None:
 def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_tasks(
     tmp_path: Path, corpus: Path, whole: dict[str, str], clusters: bool
 ) -> None:
-    """With clusters, the list has a link stage."""
+    """With clusters, the list has a link stage and a draw stage."""
     options = [*OPTIONS]
     if clusters:
         table = tmp_path / "clusters.tsv"
         table.write_text("".join(f"made{i // 3}\tmade{i}\n" for i in range(2_000)))
-        options += ["--clusters", str(table)]
+        options += ["--sample-clusters", str(table)]
         whole = digest(preprocess(corpus, tmp_path / "whole", *options, **SIZES))
     program = tmp_path / "bin" / "sbatch"
     program.parent.mkdir()
@@ -190,8 +190,8 @@ def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_t
     )
     assert done.returncode == 0, done.stderr + said.read_text()
     text = said.read_text()
-    assert text.count("--array=0-1") == 2 + clusters
-    assert text.count("--dependency=afterok:17") == 2 + clusters
+    assert text.count("--array=0-1") == 2 + 2 * clusters
+    assert text.count("--dependency=afterok:17") == 2 + 2 * clusters
     assert digest(out) == whole
 
 

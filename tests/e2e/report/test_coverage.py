@@ -49,6 +49,57 @@ def test_stats_show_the_residues_that_the_first_variants_hold(
         assert share in " ".join(done.stdout.split())
 
 
+@pytest.mark.parametrize(("long", "variants"), [("crop", 5), ("truncate", 1), ("split", 2)])
+def test_stats_show_the_members_of_clusters_and_the_residues_that_the_first_variants_hold(
+    run: Run,
+    build_here: Callable[..., Manifest],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    long: str,
+    variants: int,
+) -> None:
+    use_few_small_tasks(monkeypatch)
+    corpus, out, table = tmp_path / "made.fasta", tmp_path / "out", tmp_path / "clusters.tsv"
+    records = made_records(200, longest=4 * MOST)
+    corpus.write_bytes(fasta(records))
+    names = [header.split()[0] for header, _ in records[:150]]
+    table.write_text("".join(f"{names[i - i % 3]}\t{name}\n" for i, name in enumerate(names)))
+    shape = {"capacity": 512, "max_seq_len": MOST + 2}
+    build_here(corpus, out, long=long, variants=variants, sample_clusters=str(table), **shape)
+    rows = read_records(out)
+    kept = {row["ordinal"]: row["cluster"] for row in rows if row["status"] == "kept"}
+    members = {ordinal for ordinal, cluster in kept.items() if cluster is not None}
+    residues: set[tuple[int, int]] = set()
+    counts, of_members = {}, {}
+    for variant in range(variants):
+        for bucket in read_buckets(out, variant):
+            for ordinal, start, text in sequences_in(bucket):
+                residues |= {(ordinal, start + i) for i in range(len(text))}
+        if variant + 1 in (1, 2, 4, variants):
+            counts[str(variant + 1)] = len(residues)
+            of_members[str(variant + 1)] = len(members & {ordinal for ordinal, _ in residues})
+    done = run(
+        *("stats", out, "--json", tmp_path / "stats.json", "--html", tmp_path / "stats.html"),
+        *("--csv", tmp_path / "csv"),
+    )
+    assert done.returncode == 0, done.stderr
+    total = sum(row["residues"] for row in rows if row["status"] == "kept")
+    clusters = len({kept[ordinal] for ordinal in members})
+    sampled = {"clusters": clusters, "members": len(members), "shown": of_members}
+    assert json.loads((tmp_path / "stats.json").read_text())["coverage"] == {
+        "variants": variants,
+        "residues": total,
+        "shown": counts,
+        "sampled": sampled,
+    }
+    share = f"{100 * of_members['1'] / len(members):.1f} % of the {len(members)} kept records"
+    for text in (done.stdout, (tmp_path / "stats.html").read_text()):
+        assert f"1 variant shows {share} in clusters" in " ".join(text.split())
+    head, *lines = (tmp_path / "csv" / "coverage.csv").read_text().splitlines()
+    assert head == "variants,residues,shown,members,members_shown"
+    assert lines[0] == f"1,{total},{counts['1']},{len(members)},{of_members['1']}"
+
+
 def test_a_dataset_without_variants_or_windows_has_no_coverage(
     run: Run, sample: Path, tmp_path: Path
 ) -> None:

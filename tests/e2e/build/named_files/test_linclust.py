@@ -1,4 +1,5 @@
-"""`--clusters mmseqs:0.5`: MMseqs2 clusters the kept records of a build."""
+"""`--clusters mmseqs:0.5`, `--sample-clusters mmseqs:0.5`: MMseqs2 clusters the kept records of a
+build."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ import pytest
 from pipeline.build.named_files.clusters.linclust import prepare_linclust
 from pipeline.build.named_files.named_file import NamedFile
 from pipeline.storage.local_folder import LocalFolder
-from tests.helpers.data.corpus import LETTERS, digest, fasta, read_manifest, read_records
+from tests.helpers.data.corpus import (
+    LETTERS,
+    digest,
+    fasta,
+    read_buckets,
+    read_manifest,
+    read_records,
+)
 from tests.helpers.processes.command_line import Run
 
 needs_mmseqs = pytest.mark.skipif(shutil.which("mmseqs") is None, reason="MMseqs2 is not installed")
@@ -67,6 +75,24 @@ def test_each_family_is_a_cluster_and_the_number_of_workers_does_not_change_the_
     entry = read_manifest(tmp_path / "1").named_files[0]
     assert (entry.name, entry.bytes) == ("mmseqs:0.5", 0)
     assert not (tmp_path / "1" / ".build").exists()
+
+
+@needs_mmseqs
+def test_each_variant_has_one_record_of_each_family(
+    run: Run, families: list[tuple[str, str]], corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = ("--out", out, "--sample-clusters", "mmseqs:0.5", "--variants", 3, *OPTIONS)
+    done = run("preprocess", corpus, *words, **SIZES)
+    assert done.returncode == 0, done.stderr
+    assert f"--sample-clusters mmseqs:0.5: clustered {len(families)} records\n" in done.stderr
+    names = {row["ordinal"]: row["id"].partition("_")[0] for row in read_records(out)}
+    held = []
+    for variant in range(3):
+        held.append([o for bucket in read_buckets(out, variant) for o in bucket["record"]])
+        assert sorted(names[ordinal] for ordinal in held[-1]) == sorted(set(names.values()))
+    assert len({frozenset(ordinals) for ordinals in held}) == 3
+    assert run("verify", out, "--deep").returncode == 0
 
 
 def test_the_hash_of_the_prepared_table_covers_the_version_of_mmseqs_and_the_identity(
