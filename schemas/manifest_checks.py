@@ -14,6 +14,7 @@ from schemas.errors import ManifestError
 from schemas.manifest_entries import RecordsEntry, SampledClusters, Shards, VariantEntry
 from schemas.shard import FORMAT_VERSION, SPLITS, Long
 from schemas.split_fractions import SplitFractions
+from schemas.text.phrases import plural
 from schemas.untrusted_json import (
     MOST_TOKENS,
     OneLine,
@@ -115,7 +116,7 @@ def sampling_problems(sampled: SampledClusters, variants: int, kept: int) -> Ite
     if not clusters <= members <= kept or bool(clusters) != bool(members):
         yield f"sampled_clusters: {clusters} clusters, {members} members and {kept} kept records"
     if not len(shown) == len(sampled.residues_shown) == variants:
-        yield f"sampled_clusters: it does not have numbers of {variants} variants"
+        yield f"sampled_clusters: its lists do not have {plural(variants, 'number')}"
     elif shown[0] != clusters or shown[-1] > members:
         yield "sampled_clusters: members_shown disagrees with clusters or members"
     elif any(not 0 <= new - old <= clusters for old, new in itertools.pairwise(shown)):

@@ -83,7 +83,8 @@ def records_schema(
 ) -> pa.Schema:
     """Return the Arrow schema of a records/ file.
 
-    `split`, `shard` and `bucket` are null for a record that was not kept.
+    `split`, `shard` and `bucket` are null for a record that was not kept. `shard` and `bucket` are
+    also null for a record that variant 0 does not draw (--sample-clusters).
 
     Args:
         keep_header: True if the records have their full headers.

@@ -1,11 +1,17 @@
 """Measure time and memory of `--clusters`: read a table of clusters, and look up members.
 
+Or measure the merge of `--sample-clusters`.
+
     python -m benchmarks.offline.clusters --rows 60000000
+    python -m benchmarks.offline.clusters --merge 20000000
 
 The benchmark generates the table with a fixed seed: clusters of 1 to 5 members, in random order, as
 plain text. One process reads the table, as in a build. Then several processes
 (`--workers`) look up as many random members as the table has rows. Each task looks up
 PARTITION_RECORDS members.
+
+With `--merge`, the benchmark writes the results of draw tasks for this number of members, in
+clusters of 5 members on average, and merges them in one process.
 """
 
 from __future__ import annotations
@@ -20,11 +26,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.build.clusters.draw_task import DrawTask
+from pipeline.build.clusters.member_files import load_members, merge_members, write_members
 from pipeline.build.named_files.clusters.cluster_kernel import text_keys
 from pipeline.build.named_files.clusters.cluster_table import open_cluster_table
 from pipeline.build.named_files.clusters.read_clusters import prepare_clusters
 from pipeline.build.named_files.named_file import NamedFile
+from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import WorkFile
+from pipeline.build.tasks import Job
 from pipeline.storage.local_folder import LocalFolder
 
 PARTITION_RECORDS = 137_000
@@ -99,15 +109,51 @@ def prepare_and_report(path: Path, rows: int, work: LocalFolder, results: object
     results.put(done.file)  # type: ignore[attr-defined] # queues have no public type
 
 
+def write_draws(work: LocalFolder, members: int) -> list[DrawTask]:
+    """Write the results of draw tasks with this number of members in total; return the tasks."""
+    job = Job(build="0" * 16, options=DatasetOptions(), out=work, work=work)
+    partitions = -(-members // PARTITION_RECORDS)
+    rng = np.random.default_rng(0)
+    keys = rng.integers(1, 1 << 64, members // 5, dtype=np.uint64)
+    tasks = [DrawTask(job=job, partition=p, partitions=partitions) for p in range(partitions)]
+    for task in tasks:
+        count = min(PARTITION_RECORDS, members - task.partition * PARTITION_RECORDS)
+        ordinals = np.arange(count, dtype=np.int64) * partitions + task.partition
+        clusters = keys[rng.integers(0, keys.size, count)]
+        write_members(task, clusters, ordinals, np.ones(count, dtype=np.uint64))
+    return tasks
+
+
+def measure_merge(work: LocalFolder, members: int) -> None:
+    """Merge the results of draw tasks, and read the members of one partition."""
+    tasks = write_draws(work, members)
+    before, begin, cpu = peak(resource.RUSAGE_SELF), time.perf_counter(), time.process_time()
+    merge_members(tasks[0].job, tasks)
+    print(
+        f"merge  {time.perf_counter() - begin:6.1f} s, {time.process_time() - cpu:6.1f} CPU s, "
+        f"peak {peak(resource.RUSAGE_SELF)} (before: {before}), {len(tasks)} partitions, "
+        f"work file {(work.size(tasks[0].job.intervals) or 0) / 1e9:.2f} GB"
+    )
+    begin = time.perf_counter()
+    found = load_members(work, tasks[0].job.intervals, 0, len(tasks))
+    drawn = np.count_nonzero(found.intervals.drawn(0))
+    seconds = time.perf_counter() - begin
+    print(f"draw   {1e3 * seconds:6.1f} ms for {drawn} of {found.ordinal.size} members")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=60_000_000)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--merge", type=int, help="number of members to merge")
     parser.add_argument("--table", type=Path, help="table to read; written if it does not exist")
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
+        if options.merge:
+            measure_merge(LocalFolder(folder, folder), options.merge)
+            return
         table = options.table or folder / "clusters.tsv"
         if not table.exists():
             write_table(table, options.rows)

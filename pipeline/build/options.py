@@ -1,8 +1,8 @@
 """Options of `thdpack preprocess`, and the checks of their values.
 
 `DatasetOptions` determine the content of a dataset. The dataset's digest includes these options.
-`PreprocessOptions` adds the inputs, the files that options name (`--exclude`, `--clusters`,
-`--metadata`), and options that affect only which inputs are accepted and how a build runs.
+`PreprocessOptions` adds the inputs, the files that options name (such as `--clusters`), and options
+that affect only which inputs are accepted and how a build runs.
 """
 
 from __future__ import annotations

@@ -94,7 +94,11 @@ def _sampled(found: SampledClusters) -> str:
     of = f"{plural(found.clusters, 'cluster')} with {plural(found.members, 'member')}"
     drawn = f"{of}; a variant has one member of each"
     shown = found.members_shown
-    return drawn if len(shown) == 1 else f"{drawn}, and {len(shown)} variants show {shown[-1]:,}"
+    return (
+        drawn
+        if len(shown) == 1
+        else f"{drawn}, and {len(shown)} variants show {shown[-1]:,} members"
+    )
 
 
 def _provenance(manifest: Manifest) -> str:

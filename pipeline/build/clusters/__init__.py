@@ -1,4 +1,7 @@
-"""Files of the link stage (`--clusters`): the cluster of each record, and joined clusters.
+"""Files of the link stage and of the draw stage, which the reduce stage reads.
 
-`link_stage` writes these files, and the reduce stage reads them.
+- The link stage (`--clusters`, `--sample-clusters`) writes the cluster of each record.
+  `joined_clusters.py` joins clusters.
+- The draw stage (`--sample-clusters`) writes the members of clusters. `member_files.py` computes
+  the interval of each member, and `draw.py` draws.
 """

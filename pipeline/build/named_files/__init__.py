@@ -1,4 +1,4 @@
-"""Files that the options --exclude, --clusters and --metadata name.
+"""Files that the options --exclude, --clusters, --sample-clusters and --metadata name.
 
 Start reading at `named_file.py`. `prepare.py` converts each file once, before the map stage, into a
 work file that tasks look up quickly.

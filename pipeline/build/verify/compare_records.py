@@ -12,10 +12,10 @@
 4. Join the pieces of each record that `--long split` cut, and check the joined record
    (`long_records.py`).
 5. Compare the first pieces of records. With `--dedup cropped`, no two kept records have equal first
-   pieces. With `--clusters`, records with equal first pieces are in one cluster.
+   pieces. With clusters, records with equal first pieces are in one cluster.
 
 Steps 1 and 2 run as tasks in several processes. The work file has 64 bytes for each record. With
-`--dedup cropped` or `--clusters`, a second work file has 16 bytes for each record. Each variant
+`--dedup cropped` or clusters, a second work file has 16 bytes for each record. Each variant
 after variant 0 adds one byte for each record. The last steps also need about 16 bytes of memory for
 each record. With `--long split`, the work files hold the residues of long records, too. Work files
 are mapped into memory, so the operating system can write their pages to disk when memory is scarce.

@@ -47,15 +47,17 @@ def test_a_task_list_on_a_store_runs_in_processes_that_share_no_disk(
 def test_a_task_list_with_clusters_runs_on_a_store(
     run: Run, store: ObjectStore, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process has its own temporary folder. One process is killed between two link tasks."""
-    table = "".join(f"made{i // 3}\tmade{i}\n" for i in range(1_000)).encode()
+    """Each process has its own temporary folder. Two processes are killed, one between two link
+    tasks and one between two draw tasks."""
+    table = "".join(f"made{i // 3}\tmade{i}\t{1 + i % 5}\n" for i in range(1_000)).encode()
     (tmp_path / "clusters.tsv").write_bytes(table)
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     put("s3://bucket/in/clusters.tsv", table)
-    words = ("--out", OUT, *OPTIONS, "--clusters", "s3://bucket/in/clusters.tsv")
+    words = ("--out", OUT, *OPTIONS, "--sample-clusters", "s3://bucket/in/clusters.tsv")
     done = run("plan-tasks", "s3://bucket/in/made.fasta", *words, **SIZES)
     assert done.returncode == 0, done.stderr
-    for stage, setup in (("map", ""), ("link", STOP), ("link", ""), ("reduce", "")):
+    stages = (("map", ""), ("link", STOP), ("link", ""), ("draw", STOP), ("draw", ""))
+    for stage, setup in (*stages, ("reduce", "")):
         mine = tmp_path / f"{stage}-{'killed' if setup else 'whole'}"
         mine.mkdir()
         monkeypatch.setenv("TMPDIR", str(mine))
@@ -70,6 +72,6 @@ def test_a_task_list_with_clusters_runs_on_a_store(
     monkeypatch.delenv("TMPDIR")
     done = run("commit", OUT, **SIZES)
     assert done.returncode == 0, done.stderr
-    words = (*OPTIONS, "--clusters", tmp_path / "clusters.tsv")
+    words = (*OPTIONS, "--sample-clusters", tmp_path / "clusters.tsv")
     assert digests(OUT) == digest(preprocess(corpus, tmp_path / "near", *words, **SIZES))
     assert not any(name.startswith(".build") for name in objects(OUT))

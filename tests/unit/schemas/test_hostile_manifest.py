@@ -135,6 +135,34 @@ def test_a_column_of_metadata_cannot_replace_another_column(
     assert f"records/ has a column {name!r}" in refused(signed(raw))
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"clusters": 6}, "6 clusters, 5 members"),
+        ({"members": 1 << 40}, f"{1 << 40} members"),
+        ({"members_shown": []}, "its lists do not have 1 number"),
+        ({"residues_shown": [1, 2]}, "its lists do not have 1 number"),
+        ({"members_shown": [4]}, "members_shown disagrees with clusters or members"),
+        ({"members_shown": [-1]}, "members_shown"),
+        (None, "only one of sampled_clusters and a file of --sample-clusters is given"),
+    ],
+)
+def test_totals_of_sampled_clusters_must_agree(
+    honest: dict[str, Any], changes: dict[str, Any] | None, said: str | None
+) -> None:
+    raw = copy(honest)
+    table = {"option": "sample-clusters", "name": "t", "bytes": 1, "rows": 1, "xxh3_128": "0" * 32}
+    raw["named_files"] = [table]
+    if changes is not None:
+        totals = {"clusters": 3, "members": 5, "members_shown": [3], "residues_shown": [9]}
+        raw["sampled_clusters"] = {**totals, **changes}
+    if said is None:
+        Manifest.from_json(signed(raw), where="here")
+    else:
+        assert said in refused(signed(raw))
+
+
 @pytest.mark.parametrize("key", ["shards", "options", "splits", "digest", "capacity"])
 def test_a_manifest_without_a_required_key_is_refused(honest: dict[str, Any], key: str) -> None:
     raw = copy(honest)
