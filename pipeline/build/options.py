@@ -208,8 +208,8 @@ class PreprocessOptions(DatasetOptions, _Places):
     A row belongs to the record with the same accession or id."""
     variants: int = 1
     """Number of variants: passes over the kept records, each shuffled, cropped and packed anew. The
-    reader takes the next variant in each epoch. Each variant takes the same disk space. Run the
-    same command with a larger number to add variants to a dataset."""
+    reader takes the next variant in each epoch. Each variant takes the same disk space. A larger
+    number adds variants to a dataset. Runs that began before this cannot resume on the dataset."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
     The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack

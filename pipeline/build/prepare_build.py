@@ -60,6 +60,8 @@ def prepared(
         _refuse_other_plan(destination, options, planned)
         if existing is not None:
             _refuse_other_dataset(existing, options, planned, destination.out.where())
+            if existing.variants < options.variants and not options.overwrite:
+                report.note(_adding_variants(existing, options))
         if others := destination.other_builds(planned, options):
             report.note(
                 f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}: if "
@@ -75,6 +77,17 @@ def prepared(
                         "do not want to resume it"
                     )
                 raise
+
+
+def _adding_variants(existing: Manifest, options: PreprocessOptions) -> str:
+    """Return a note about a build that adds variants to an existing dataset."""
+    added = f"{existing.variants} to {options.variants - 1}"
+    if options.variants == existing.variants + 1:
+        added = f"{existing.variants}"
+    return (
+        f"adds variant {added} to this dataset, and keeps the others. Training runs that read the "
+        "dataset before cannot resume with the new manifest: see --variants in docs/guides/data.md"
+    )
 
 
 def is_root_with_inputs(out: str, sources: Sequence[Source]) -> bool:
@@ -124,7 +137,7 @@ def _refuse_other_dataset(
     ]
     changed += _named_file_differences(planned, existing)
     if options.variants < existing.variants:
-        changed.append(f"--variants {existing.variants} → {options.variants}")
+        changed.append(f"--variants {options.variants}, but it has {existing.variants} variants")
     ours = [(source.name, source.bytes) for source in planned.sources]
     theirs = [(entry.name, entry.bytes) for entry in existing.inputs]
     if ours != theirs:

@@ -55,7 +55,10 @@ def _dry_run(options: PreprocessOptions) -> int:
     tasks = plural(len(planned.ranges), "task")
     tasks += f", and divide the records into {plural(planned.partitions, 'partition')} by hash"
     print(f"would read {planned.input_bytes:,} bytes in {tasks}")
-    size = f"{1.1 * planned.fasta_bytes / 1e6:,.1f} MB"
+    one = 1.1 * planned.fasta_bytes / 1e6
     where = without_credentials(options.out)
-    print(f"would need about {size} in {where} for the dataset, and as much again during the build")
+    size = f"{one * options.variants:,.1f} MB in {where} for the dataset"
+    if options.variants > 1:
+        size += f" ({plural(options.variants, 'variant')} of {one:,.1f} MB)"
+    print(f"would need about {size}, and about {one:,.1f} MB more during the build")
     return 0

@@ -39,8 +39,8 @@ _BLOCK: Final = 8192
 class ShardReader(ReaderOptions, GlobalCursor):
     """An endless iterator over this rank's buckets of one split.
 
-    `len` is the number of buckets in an epoch on all ranks. If the dataset has several variants
-    (`--variants`), an epoch reads one variant, and `len` is the number of buckets in all of them.
+    An epoch reads one variant of the dataset. `len` is the number of buckets in all variants, on
+    all ranks: in an epoch, if the dataset has one variant (see `--variants` and `epoch_buckets`).
 
     Args:
         url: folder of the dataset, or a URL of any protocol that fsspec supports.
@@ -96,6 +96,12 @@ class ShardReader(ReaderOptions, GlobalCursor):
         """Number of bytes of all shards mapped and verified so far."""
         return self._split.bytes_verified
 
+    @property
+    def epoch_buckets(self) -> tuple[int, ...]:
+        """Number of buckets in each variant. Epoch e has as many as variant e mod K, if the dataset
+        has K variants."""
+        return self._split.epoch_buckets
+
     def __len__(self) -> int:
         return self._split.buckets
 
@@ -120,7 +126,8 @@ class ShardReader(ReaderOptions, GlobalCursor):
         raise read_by_number()
 
     def __repr__(self) -> str:
-        return self.described(str(self.url), {"buckets": len(self)})
+        several = {"variants": self.manifest.variants} if self.manifest.variants > 1 else {}
+        return self.described(str(self.url), {"buckets": len(self), **several})
 
     def records(self, number: int) -> NDArray[np.int64]:
         """Return the record of each sequence in a bucket, int64[num_seqs].

@@ -121,6 +121,11 @@ class SplitReader:
         return self._order.buckets
 
     @property
+    def epoch_buckets(self) -> tuple[int, ...]:
+        """Number of buckets of the split in each variant."""
+        return tuple(self._shards.buckets)
+
+    @property
     def bytes_fetched(self) -> int:
         """Number of bytes fetched from the store so far."""
         return self._cache.bytes_fetched if self._cache else 0

@@ -63,7 +63,7 @@ def _environment() -> Environment:
     environment.globals |= {"TOP": plots.TOP, "BELOW": plots.BELOW, "RIDGE": plots.RIDGE}
     environment.globals |= {"SHOWN": _SHOWN, "tables": tables}
     environment.globals |= {"header_tables": header_tables, "leak_tables": leak_tables}
-    environment.globals["similar_to"] = sentences.similar_to
+    environment.globals |= {"similar_to": sentences.similar_to, "variants": sentences.variants}
     return environment
 
 

@@ -9,6 +9,17 @@ from schemas.records import Status
 from schemas.text.phrases import plural
 
 
+def variants(report: Report) -> str:
+    """Return a sentence about the variants of a dataset; "" if it has only one."""
+    found = report.coverage
+    if found is None or found.variants == 1:
+        return ""
+    return (
+        f"The dataset has {found.variants:,} variants, and each epoch reads the next one. All other "
+        "numbers are of variant 0."
+    )
+
+
 def longer_records(report: Report) -> str:
     """Return a sentence about the records that do not fit into max_seq_len."""
     found, kept = report.lengths, report.by_status[Status.KEPT]
@@ -55,6 +66,8 @@ def sampled_clusters(report: Report) -> str:
 def _shares(shown: dict[int, int], total: int, of: str) -> str:
     """Return a sentence with the share that each number of variants shows."""
     shares = {number: percent(count / total) for number, count in shown.items()}
+    if len(shown) > 1 and len(set(shown.values())) == 1:
+        return f"Each variant shows the same {shares[1]} {of}."
     first = f"1 variant shows {shares.pop(1)} {of}"
     return ", ".join((first, *(f"{number} show {share}" for number, share in shares.items()))) + "."
 

@@ -173,6 +173,8 @@ def _overview(report: Report) -> Iterable[Text]:
         f"{plural(report.residues_in, 'input residue')}, {report.residues_kept:,} residues in "
         f"buckets, {report.tokens:,} tokens in buckets"
     )
+    if variants := sentences.variants(report):
+        yield Text(variants)
     found = report.prediction
     if found is not None and not kept:
         yield Text("a build would keep no record and would end with an error", style="bold")
