@@ -15,8 +15,8 @@ def variants(report: Report) -> str:
     if found is None or found.variants == 1:
         return ""
     return (
-        f"The dataset has {found.variants:,} variants, and each epoch reads the next one. All other "
-        "numbers are of variant 0."
+        f"The dataset has {found.variants:,} variants, and each epoch reads the next one. "
+        "All other numbers are of variant 0."
     )
 
 
