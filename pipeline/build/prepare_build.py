@@ -81,11 +81,11 @@ def prepared(
 
 def _adding_variants(existing: Manifest, options: PreprocessOptions) -> str:
     """Return a note about a build that adds variants to an existing dataset."""
-    added = f"{existing.variants} to {options.variants - 1}"
+    added = f"variants {existing.variants} to {options.variants - 1}"
     if options.variants == existing.variants + 1:
-        added = f"{existing.variants}"
+        added = f"variant {existing.variants}"
     return (
-        f"adds variant {added} to this dataset, and keeps the others. Training runs that read the "
+        f"adds {added} to this dataset, and keeps the others. Training runs that read the "
         "dataset before cannot resume with the new manifest: see --variants in docs/guides/data.md"
     )
 

@@ -64,7 +64,7 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
     if manifest.variants > 1:
         variants = f"{manifest.variants:,}, and each epoch reads the next one"
-        yield "variants", f"{variants}; all numbers here are of variant 0"
+        yield "variants", f"{variants}; numbers of buckets and tokens are of variant 0"
     if gaps := sum(manifest.residue_counts.get(gap, 0) for gap in GAPS):
         kept = f"{plural(gaps, 'gap character')} ({' or '.join(GAPS)}) in buckets, one token each"
         yield "gaps", f"{kept}: remove them from the input if they are left over from an alignment"

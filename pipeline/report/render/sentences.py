@@ -16,7 +16,7 @@ def variants(report: Report) -> str:
         return ""
     return (
         f"The dataset has {found.variants:,} variants, and each epoch reads the next one. "
-        "All other numbers are of variant 0."
+        "Numbers of shards, buckets, sequences and tokens are of variant 0."
     )
 
 
