@@ -19,7 +19,7 @@ from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cache.cache_folder import default_cache_dir
 from pipeline.reader.cache.shard_cache import ShardCache
 from pipeline.reader.fork_guard import call_after_fork
-from pipeline.reader.mapped_shard import MappedShard
+from pipeline.reader.mapped_shard import DamagedShardError, MappedShard
 from pipeline.reader.order.global_order import WINDOW_SHARDS, Order
 from pipeline.reader.order.split_shards import SplitShards
 from pipeline.reader.prefetch import ShardLoader
@@ -30,6 +30,7 @@ from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.shard import Bucket
+from schemas.text.phrases import REBUILD
 
 T = TypeVar("T")
 
@@ -245,9 +246,12 @@ class SplitReader:
             shard_map = self._cache.open(entry, self.shape, check_buckets=first_time)
         else:
             assert self._folder is not None
-            shard_map = MappedShard(
-                self._folder / entry.name, entry, self.shape, check_buckets=first_time
-            )
+            try:
+                shard_map = MappedShard(
+                    self._folder / entry.name, entry, self.shape, check_buckets=first_time
+                )
+            except DamagedShardError as error:
+                raise DamagedShardError(f"{error}; {REBUILD}") from error
         self._checked.add(shard)
         with self._count:
             self.bytes_verified += entry.bytes

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.reader import ShardReader
 from schemas.errors import DatasetError
+from schemas.text.phrases import REBUILD
 from tests.helpers.data.corpus import read_manifest
 from tests.helpers.data.damage import DAMAGES, flip
 from tests.helpers.processes.command_line import REPO
@@ -58,6 +59,7 @@ def test_no_token_of_a_damaged_shard_is_served(
         found, said = served_before_an_error(reader)
     assert found == truth[:first]
     assert name in said
+    assert said.endswith(f"; {REBUILD}")
     assert message in said
 
 
