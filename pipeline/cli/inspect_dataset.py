@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pipeline.cli.arguments import UsageError
-from pipeline.cli.inspect_record import record_ids, show_record
+from pipeline.cli.inspect_record import opened_records, read_bucket, record_ids, show_record
 from pipeline.cli.subcommand_options import InspectOptions
 from pipeline.cli.summary import known_fates, summary_lines
 from pipeline.reader.order.split_shards import SplitShards, variant_of
-from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
@@ -74,7 +72,8 @@ def show_summary(dataset: str | Path) -> None:
     for split in manifest.shards:
         sizes = [entry.bytes for _, name, entry in manifest.all_shards() if name == split]
         if sizes:
-            print(f"{split + ' shards':>16}  {len(sizes)}, {sum(sizes) / 1e6:,.1f} MB")
+            every = f" in {manifest.variants:,} variants" if manifest.variants > 1 else ""
+            print(f"{split + ' shards':>16}  {len(sizes)}{every}, {sum(sizes) / 1e6:,.1f} MB")
     inputs = ", ".join(entry.name for entry in manifest.inputs[:5])
     print(f"{'inputs':>16}  {inputs}{', …' if len(manifest.inputs) > 5 else ''}")
     for file in manifest.named_files:
@@ -91,18 +90,21 @@ def _option_words(manifest: Manifest) -> Iterator[str]:
         yield flag(name)
         if value is not True:
             yield shlex.quote(str(value))
+    if manifest.variants > 1:
+        yield from ("--variants", str(manifest.variants))
 
 
 def show_bucket(dataset: str | Path, split: str, number: int) -> None:
     """Print one bucket: its fill, a drawing, and each sequence with its record.
 
     Raises:
-        DatasetError: there is no such split or bucket.
+        DatasetError: there is no such split or bucket, or the dataset is damaged.
     """
     manifest = read_manifest(dataset)
     entry, row, variant = _locate(manifest, split, number)
-    bucket = _read_row(folder_of(dataset), entry.name, row)
-    ids = record_ids(dataset, manifest, bucket["record"])
+    bucket = read_bucket(folder_of(dataset), entry, row)
+    with opened_records(dataset, manifest) as records:
+        ids = record_ids(records, bucket["record"])
     edges = bucket["cu_seqlens"]
     console = Console()
     width = console.width
@@ -188,19 +190,17 @@ def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, in
     shards = SplitShards(manifest, split)
     buckets = sum(shards.buckets)
     if not 0 <= number < buckets:
-        raise DatasetError(f"no bucket {number} in {split}; it has {buckets:,}, counted from 0")
+        raise DatasetError(
+            f"no bucket {number} in {split}; it has {_bucket_counts(shards)}, counted from 0"
+        )
     shard, row = shards.find(number)
     return shards.entry(shard), row, variant_of(shard)
 
 
-def _read_row(folder: Folder, name: str, row: int) -> dict[str, Any]:
-    reader = pa.ipc.open_file(folder.buffer(name))
-    for i in range(reader.num_record_batches):
-        batch = reader.get_batch(i)
-        if row < batch.num_rows:
-            found: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
-            return found
-        row -= batch.num_rows
-    raise DatasetError(
-        f"{folder.where(name)}: has fewer buckets than the manifest says; run thdpack verify"
-    )
+def _bucket_counts(shards: SplitShards) -> str:
+    """Return the number of buckets of a split and, with several variants, of each variant."""
+    total, fewest, most = sum(shards.buckets), min(shards.buckets), max(shards.buckets)
+    if len(shards.buckets) == 1:
+        return f"{total:,}"
+    each = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    return f"{total:,} ({each} in each of {len(shards.buckets)} variants)"

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
+from pipeline.build.verify.check_shards import checked_content
+from pipeline.reader.mapped_shard import DamagedShardError
 from pipeline.report.render.printable import printable
+from pipeline.storage.folder import Folder
+from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.urls import file_system, local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
+from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.records import HEADER
-from schemas.text.phrases import plural
+from schemas.text.phrases import REBUILD, plural
 
 
 def show_record(dataset: str | Path, name: str) -> None:
@@ -23,12 +30,16 @@ def show_record(dataset: str | Path, name: str) -> None:
     Args:
         name: id, accession or entry name.
     Raises:
-        DatasetError: no record has this name.
+        DatasetError: no record has this name, or the dataset is damaged.
     """
     manifest = read_manifest(dataset)
+    with opened_records(dataset, manifest) as records:
+        _show_records(records, dataset, manifest, name)
+
+
+def _show_records(records: ds.Dataset, dataset: str | Path, manifest: Manifest, name: str) -> None:
     found = (
-        _records(dataset, manifest)
-        .to_table(
+        records.to_table(
             filter=(ds.field("id") == name)
             | (ds.field("accession") == name)
             | (ds.field("name") == name)
@@ -37,7 +48,7 @@ def show_record(dataset: str | Path, name: str) -> None:
         .to_pylist()
     )
     if not found:
-        if not _records(dataset, manifest).head(1, filter=ds.field("id") != "").num_rows:
+        if not records.head(1, filter=ds.field("id") != "").num_rows:
             raise DatasetError(
                 f"{dataset}: its records have no ids; for tables, --id-column of "
                 "`thdpack preprocess` names the column of ids"
@@ -47,8 +58,9 @@ def show_record(dataset: str | Path, name: str) -> None:
             "an id is the header up to its first blank"
         )
     originals = record_ids(
-        dataset, manifest, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None]
+        records, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None]
     )
+    folder = folder_of(dataset)
     for row in found:
         where = f"record {row['ordinal']}, at offset {row['offset']:,} of {row['source']}"
         print(
@@ -58,7 +70,7 @@ def show_record(dataset: str | Path, name: str) -> None:
             if line:
                 print(f"    {printable(line)}")
         print(f"    hash {row['hash'].hex()}")
-        print(f"    {_fate(row, manifest, originals)}")
+        print(f"    {_fate(row, folder, manifest, originals)}")
 
 
 def _stated(row: dict[str, Any]) -> str:
@@ -87,23 +99,13 @@ def _added(row: dict[str, Any], manifest: Manifest) -> Iterator[str]:
             yield f"{name}: {row[name]}".replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) -> str:
+def _fate(
+    row: dict[str, Any], folder: Folder, manifest: Manifest, originals: dict[int, str]
+) -> str:
     """Return one line: a kept record's split, shard and row, or the reason why it was left out."""
-    options = manifest.options
     if row["status"] == "kept":
-        most = f"{manifest.longest_piece:,} residues"
-        cropped = {
-            "split": ", cut into pieces",
-            "crop": f", {most} at a random place",
-            "truncate": f", its first {most}",
-        }
-        long = row["residues"] > manifest.longest_piece
-        how = cropped.get(str(options["long"]), "") if long else ""
-        if row["shard"] is None:
-            others = "" if manifest.variants == 1 else "; other variants may hold this record"
-            drawn = f"variant 0 holds another record of its cluster (--sample-clusters){others}"
-            return f"kept, but not drawn: {row['split']}, {drawn}"
-        return f"kept{how}: {row['split']}, {row['shard']}, row {row['bucket']}"
+        return _kept(row, folder, manifest)
+    options = manifest.options
     reasons = {
         "duplicate": f"the same residues as record {row['duplicate_of']} "
         f"({originals.get(row['duplicate_of'], '')}), which is kept",
@@ -114,6 +116,44 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
         "invalid": "letters outside the vocabulary (--on-invalid skip)",
     }
     return f"left out, {row['status'].replace('_', ' ')}: {reasons[row['status']]}"
+
+
+def _kept(row: dict[str, Any], folder: Folder, manifest: Manifest) -> str:
+    """Return one line: a kept record's split, shard and row in variant 0."""
+    if row["shard"] is None:
+        others = "" if manifest.variants == 1 else "; other variants may hold this record"
+        drawn = f"variant 0 holds another record of its cluster (--sample-clusters){others}"
+        return f"kept, but not drawn: {row['split']}, {drawn}"
+    how = ""
+    if row["residues"] > manifest.longest_piece:
+        most = f"{manifest.longest_piece:,} residues"
+        long = str(manifest.options["long"])
+        if long == "crop":
+            how = f", {most} from residue {_start(row, folder, manifest):,} (counted from 0)"
+        else:
+            how = {"split": ", cut into pieces", "truncate": f", its first {most}"}.get(long, "")
+    where = f"{row['split']}, {row['shard']}, row {row['bucket']}"
+    variant = ", variant 0" if manifest.variants > 1 else ""
+    return f"kept{how}: {where}{variant}"
+
+
+def _start(row: dict[str, Any], folder: Folder, manifest: Manifest) -> int:
+    """Return the first residue of a cropped record that is in its bucket of variant 0.
+
+    Raises:
+        DatasetError: the shard is damaged, or does not hold the record.
+    """
+    shards = {entry.name: entry for entry in manifest.shards.get(row["split"], ())}
+    entry = shards.get(row["shard"])
+    if entry is not None:
+        bucket = read_bucket(folder, entry, row["bucket"])
+        if row["ordinal"] in bucket["record"]:
+            start: int = bucket["start"][bucket["record"].index(row["ordinal"])]
+            return start
+    place = f"row {row['bucket']} of {folder.where(row['shard'])}"
+    raise DatasetError(
+        f"{place} does not hold record {row['ordinal']}, as records/ says; {REBUILD}"
+    )
 
 
 def _exclusion(row: dict[str, Any]) -> str:
@@ -129,19 +169,65 @@ def _exclusion(row: dict[str, Any]) -> str:
     return f"{texts.get(row['exclusion'], '')} (--exclude)"
 
 
-def _records(dataset: str | Path, manifest: Manifest) -> ds.Dataset:
+@contextmanager
+def opened_records(dataset: str | Path, manifest: Manifest) -> Iterator[ds.Dataset]:
+    """Open the files of records/. The hashes of local files are compared with the manifest; only
+    the parts of remote files that are needed are read.
+
+    Raises:
+        DatasetError: a file is missing, damaged or cannot be read.
+    """
     path = local_path(str(dataset))
+    if path is not None:
+        for entry in manifest.records:
+            _verified(folder_of(dataset), entry)
     fs, root = (None, str(path)) if path is not None else file_system(str(dataset))
-    return ds.dataset(
-        [f"{root}/{entry.name}" for entry in manifest.records], format="parquet", filesystem=fs
-    )
+    names = [f"{root}/{entry.name}" for entry in manifest.records]
+    try:
+        yield ds.dataset(names, format="parquet", filesystem=fs)
+    except (pa.ArrowException, OSError) as error:
+        where = folder_of(dataset).where("records")
+        cause = str(error).partition("\n")[0]
+        raise DatasetError(f"{where}: cannot be read: {cause}; run thdpack verify") from error
 
 
-def record_ids(dataset: str | Path, manifest: Manifest, ordinals: list[int]) -> dict[int, str]:
+def record_ids(records: ds.Dataset, ordinals: list[int]) -> dict[int, str]:
     """Return the ids of records, by ordinal."""
-    table = _records(dataset, manifest).to_table(
-        columns=["ordinal", "id"], filter=ds.field("ordinal").isin(ordinals)
-    )
+    table = records.to_table(columns=["ordinal", "id"], filter=ds.field("ordinal").isin(ordinals))
     return dict(
         zip(table.column("ordinal").to_pylist(), table.column("id").to_pylist(), strict=True)
     )
+
+
+def read_bucket(folder: Folder, entry: ShardEntry, row: int) -> dict[str, Any]:
+    """Return one row of a shard, after comparing the shard's hash with the manifest.
+
+    Raises:
+        DatasetError: the shard is missing or damaged, or has no such row.
+    """
+    try:
+        reader = pa.ipc.open_file(_verified(folder, entry))
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            if row < batch.num_rows:
+                batch.validate(full=True)
+                found: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
+                return found
+            row -= batch.num_rows
+    except pa.ArrowException as error:
+        where = folder.where(entry.name)
+        raise DatasetError(f"{where}: not a readable Arrow file: {error}; {REBUILD}") from error
+    where = folder.where(entry.name)
+    raise DatasetError(f"{where}: has fewer buckets than the manifest says; {REBUILD}")
+
+
+def _verified(folder: Folder, entry: ShardEntry | RecordsEntry) -> pa.Buffer:
+    """Return a file's content after comparing it with the manifest.
+
+    Raises:
+        DatasetError: the file is missing or damaged, with the remedy, or cannot be read.
+    """
+    try:
+        return checked_content(folder, entry)
+    except DamagedShardError as error:
+        raise DatasetError(f"{error}; {REBUILD}") from error

@@ -14,7 +14,7 @@ from pipeline.build.task_results import VerifyResult
 from pipeline.build.tasks import OnBytes
 from pipeline.build.verify.verify_task import BucketRules, VerifyTask
 from pipeline.reader.arrow_columns import numbers
-from pipeline.reader.mapped_shard import verified
+from pipeline.reader.mapped_shard import DamagedShardError, verified
 from pipeline.storage.file_hash import difference, hash_file
 from pipeline.storage.folder import Folder
 from schemas.errors import DatasetError, InputError
@@ -79,13 +79,14 @@ def checked_content(folder: Folder, entry: ShardEntry | RecordsEntry) -> pa.Buff
     """Return a file's content.
 
     Raises:
-        DatasetError: the file is missing or cannot be read, or its size or hash is wrong.
+        DamagedShardError: the file is missing, or its size or hash is wrong.
+        DatasetError: the file cannot be read.
     """
     path = folder.where(entry.name)
     try:
         return verified(folder.buffer(entry.name), entry, path)
     except FileNotFoundError:
-        raise DatasetError(f"{path}: missing") from None
+        raise DamagedShardError(f"{path}: missing") from None
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
     except InputError as error:
