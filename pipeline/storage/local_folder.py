@@ -51,7 +51,7 @@ class LocalFolder:
     def content(self, name: str) -> bytes | None:
         try:
             return (self.path / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def parts(self, wanted: Sequence[Part]) -> list[pa.Buffer]:

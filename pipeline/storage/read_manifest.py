@@ -43,6 +43,8 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
     except FileNotFoundError:
         raise _no_manifest(url) if folder.exists() else _no_folder(url, folder) from None
     except NotADirectoryError:
+        if not folder.is_file():  # the path continues behind a file
+            raise _no_folder(url, folder) from None
         raise ManifestError(
             f"{url}: a file, not a dataset: build a dataset with "
             f"`thdpack preprocess {url} --out DATASET`"

@@ -1,16 +1,36 @@
-"""The folder of a new run: check in a dry run that the folder can be created, and remove the folder
-if the run fails before it has written a file.
+"""The folder of a new run: check in a dry run that the folder can be created, report that it cannot
+be written, and remove it if the run fails before it has written a file.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
+from schemas.errors import ThdpackError
 from trainer.distributed.topology import Topology
+
+T = TypeVar("T")
+
+
+def with_folder_errors(work: Callable[[Path], T], out: Path) -> T:
+    """Return `work(out)`. Turn an OSError into an error that names --out and the remedy.
+
+    Raises:
+        ThdpackError: the folder cannot be created or written.
+    """
+    try:
+        return work(out)
+    except OSError as error:
+        is_file = isinstance(error, FileExistsError)
+        cause = os.strerror(errno.ENOTDIR if is_file else error.errno or errno.EIO)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = f"{'make room or ' if full else ''}choose another --out"
+        raise ThdpackError(f"cannot write to --out {out}: {cause}; {remedy}") from error
 
 
 @contextmanager
@@ -30,8 +50,12 @@ def exists_or_creatable(out: Path) -> bool:
     """Return whether a folder exists. If not, check that it could be created.
 
     Raises:
-        OSError: the folder could not be created.
+        ThdpackError: the folder could not be created.
     """
+    return with_folder_errors(_exists_or_creatable, out)
+
+
+def _exists_or_creatable(out: Path) -> bool:
     if out.exists():
         return True
     parent = next(folder for folder in out.absolute().parents if folder.exists())

@@ -35,6 +35,7 @@ import msgspec
 
 from schemas.errors import ThdpackError
 from schemas.untrusted_json import decoded
+from trainer.checkpoints.new_folder import with_folder_errors
 from trainer.distributed.agreement import run_on_main
 from trainer.distributed.rank_message import say
 from trainer.distributed.topology import Topology
@@ -156,10 +157,10 @@ def run_lock(out: Path, topology: Topology) -> Iterator[RunLock]:
     call this.
 
     Raises:
-        ValueError: another run holds the lock, or the folder cannot be written. All ranks raise
+        ThdpackError: another run holds the lock, or the folder cannot be written. All ranks raise
             this.
     """
-    content: bytes = run_on_main(topology, lambda: take(out))
+    content: bytes = run_on_main(topology, lambda: with_folder_errors(take, out))
     lock = RunLock(out / LOCK, content if topology.is_main else b"")
     try:
         yield lock

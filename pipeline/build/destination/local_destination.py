@@ -87,7 +87,9 @@ class LocalDestination:
             self._work.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
-            raise BuildError(f"cannot write to {self.path}: {error.strerror}") from error
+            raise BuildError(
+                f"cannot write to {self.path}: {error.strerror}; choose another --out"
+            ) from error
         try:
             self._lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             if not shared:

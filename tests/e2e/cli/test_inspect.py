@@ -82,3 +82,14 @@ def test_inspect_counts_shards_and_buckets_of_all_variants(run: Run, cropped: Pa
     each = f"{few}" if few == most else f"{few} to {most}"
     error = run("inspect", cropped, "--bucket", "999").stderr
     assert f"it has {sum(buckets)} ({each} in each of 3 variants), counted from 0" in error
+
+
+def test_a_path_below_a_file_is_reported_as_missing_or_as_not_writable(
+    run: Run, sample: Path, tmp_path: Path
+) -> None:
+    below = tmp_path / "file" / "x"
+    below.parent.write_text(">a\nMKV\n")
+    assert run("inspect", below).stderr.startswith(f"thdpack: {below}: there is no such folder: ")
+    done = run("preprocess", sample, "--out", below)
+    said = f"thdpack: cannot write to {below}: Not a directory; choose another --out\n"
+    assert done.stderr == said
