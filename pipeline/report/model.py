@@ -176,8 +176,9 @@ class Waste:
     batches: number of rows (bshd), of batches (sorted) or of buckets (next-fit, packed)
     places: number of tokens that a GPU would compute, padding included
     waste: share of `places` that is padding
-    spread: coefficient of variation of Σ length² over batches
-    peak: largest Σ length² of a batch, divided by the mean over batches
+    spread: coefficient of variation of Σ length² over batches; for packed, over the buckets of the
+      train split (of all splits if the train split is empty)
+    peak: largest Σ length² of a batch, divided by the mean over batches; for packed as in spread
     cost_counts: number of batches by Σ length²; None for bshd
     predicted: True if the numbers are a forecast, as for the buckets of raw sequences
     """

@@ -148,6 +148,7 @@ def assemble(
         waste=waste(
             sequences,
             totals,
+            splits["train"].totals,
             costs,
             settings,
             longest_span=limits.longest_span,

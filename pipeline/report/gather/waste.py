@@ -6,7 +6,8 @@
   has at most `capacity` tokens, padding included.
 - next-fit: sequences are shuffled. Each sequence goes into the open bucket. If the sequence does
   not fit, a new bucket is opened.
-- packed: the buckets of the dataset or, for raw sequences, of the predicted build.
+- packed: the buckets of the dataset or, for raw sequences, of the predicted build. Spread and peak
+  are those of the train split's buckets.
 
 `sorted` and `next-fit` shuffle in the same order: the lengths are sorted from short to long, then
 shuffled by `numpy.random.default_rng(seed).shuffle`. The simulation takes 0.1 µs and 4 bytes of
@@ -38,6 +39,7 @@ _CHUNK: Final = 1 << 20
 def waste(
     sequences: Counted,
     packed: SplitTotals,
+    train: SplitTotals,
     packed_costs: Distribution,
     settings: Settings,
     *,
@@ -51,6 +53,7 @@ def waste(
     Args:
         sequences: lengths of the sequences in tokens, <cls> and <eos> included.
         packed: totals of the dataset's buckets.
+        train: totals of the train split's buckets.
         packed_costs: number of the dataset's buckets by Σ length².
         longest_span: largest number of tokens in a sequence, length-multiple padding included.
         predicted: True if the buckets are a forecast.
@@ -62,6 +65,9 @@ def waste(
     costs = _next_fit(stream, settings)
     simulated = partial(_simulated, sequences.total, settings.capacity, longest_span)
     places = packed.buckets * settings.capacity
+    # Each split may have a nearly empty bucket. In a small dataset, such a bucket of another split
+    # would decide the spread, although it never is in a training step.
+    steps = train if train.buckets else packed
     return (
         _padded(sequences, settings.max_seq_len, longest_span),
         simulated(
@@ -77,8 +83,8 @@ def waste(
             batches=packed.buckets,
             places=places,
             waste=1 - sequences.total / places,
-            spread=packed.spread,
-            peak=packed.peak,
+            spread=steps.spread,
+            peak=steps.peak,
             cost_counts=packed_costs,
             predicted=predicted,
         ),

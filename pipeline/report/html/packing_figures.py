@@ -13,7 +13,7 @@ from pipeline.report.html.svg import Axis, round_steps
 from pipeline.report.model import Report, Waste
 from pipeline.report.model_estimates import BudgetRow
 from pipeline.report.render.numerals import about, duration, percent
-from pipeline.report.render.sentences import small_data
+from pipeline.report.render.sentences import pooled_splits, small_data, train_spread
 from schemas.models import FEW_EPOCHS
 from schemas.text.phrases import plural
 
@@ -55,7 +55,8 @@ def waste(report: Report) -> Figure | None:
         title=f"Padding to {report.settings.max_seq_len:,} would waste {share['bshd']} of all "
         f"tokens; this packing wastes {share['packed']}",
         words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. A bar is the "
-        "number of tokens that a GPU computes. Its coloured part is the share of real tokens.",
+        "number of tokens that a GPU computes. Its coloured part is the share of real tokens. "
+        f"{pooled_splits(report)}".rstrip(),
         plot=waste_bars(bars),
         legend=(("rest", "", "padding"),),
     )
@@ -89,7 +90,8 @@ def cost(report: Report) -> Figure | None:
         title=f"Attention costs of buckets vary by {spreads['packed']}, and would vary by "
         f"{spreads['next-fit']} with next-fit",
         words="The attention cost of a bucket is Σ length² over its sequences. Every training step "
-        "waits for the GPU with the most expensive bucket, so equal costs make training fast.",
+        "waits for the GPU with the most expensive bucket, so equal costs make training fast. "
+        f"{train_spread(report)}".rstrip(),
         plot=cost_ridges(drawn),
     )
 

@@ -96,6 +96,14 @@ def pooled_splits(report: Report) -> str:
     return "This packing pools all splits; the last bucket of each split may be partly empty."
 
 
+def train_spread(report: Report) -> str:
+    """Return a sentence about the spread of this packing, if the train split and another split
+    have buckets."""
+    if not pooled_splits(report) or not any(s.name == "train" and s.buckets for s in report.splits):
+        return ""
+    return "The spread and max / mean of this packing are those of the train split's buckets."
+
+
 def small_data(report: Report) -> str:
     """Return a sentence if the data is too small for a whole published run, "" otherwise."""
     budget = report.budget

@@ -84,7 +84,7 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     yield _title("padding of these sequences, for each way of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
     if pooled := sentences.pooled_splits(report):
-        yield Text(pooled, style="dim")
+        yield Text(f"{pooled} {sentences.train_spread(report)}".rstrip(), style="dim")
     train = about(report.budget.tokens)
     yield _title(
         f"training time on one {report.budget.gpu} (an epoch of the train split: {train} tokens)"

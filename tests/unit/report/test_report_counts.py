@@ -18,8 +18,8 @@ from pipeline.report.gather.assemble import together
 from pipeline.report.gather.lengths import Counted, histogram, sequences_of
 from pipeline.report.gather.most_repeated import most_repeated
 from pipeline.report.gather.waste import shuffled, waste
-from pipeline.report.model import Settings
-from schemas.manifest_entries import Histogram
+from pipeline.report.model import Settings, Waste
+from schemas.manifest_entries import Histogram, SplitTotals
 
 LENGTHS = st.lists(st.integers(0, 3000), min_size=1, max_size=200)
 
@@ -111,13 +111,42 @@ def test_chunks_do_not_change_the_result_of_next_fit(monkeypatch: pytest.MonkeyP
     found = {
         way.name: way
         for way in waste(
-            sequences, packed.totals(), added([]), options, longest_span=300, predicted=False
+            sequences,
+            packed.totals(),
+            packed.totals(),
+            added([]),
+            options,
+            longest_span=300,
+            predicted=False,
         )
     }["next-fit"]
     stream = shuffled(sequences, 3).astype(np.int64)
     whole = measure(stream, pack_next_fit(stream, capacity=1024, max_seqs=1000), capacity=1024)
     assert (found.batches, 1 - found.waste) == (whole.buckets, pytest.approx(whole.fill))
     assert (found.spread, found.peak) == (pytest.approx(whole.spread), pytest.approx(whole.peak))
+
+
+def test_the_spread_of_a_packing_is_that_of_the_train_split() -> None:
+    train = SplitStatistics(capacity=1024, longest=300)
+    train.add_costs(np.full(10, 9000))
+    pooled = SplitStatistics(capacity=1024, longest=300)
+    pooled.add_costs(np.array([9000] * 10 + [50]))  # the valid split has one nearly empty bucket
+    empty = SplitStatistics(capacity=1024, longest=300).totals()
+    lengths, chosen = Counted.of(np.full(40, 100)), report_settings(1024, 300)
+
+    def packed(of_train: SplitTotals) -> Waste:
+        return waste(
+            lengths,
+            pooled.totals(),
+            of_train,
+            added([]),
+            chosen,
+            longest_span=300,
+            predicted=False,
+        )[-1]
+
+    assert (packed(train.totals()).batches, packed(train.totals()).spread) == (11, 0)
+    assert packed(empty).spread == pooled.totals().spread > 0.1
 
 
 @settings(deadline=None)
