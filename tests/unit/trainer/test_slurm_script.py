@@ -40,6 +40,7 @@ def started(folder: Path, **values: str) -> TrainOptions:
     assert words[:2] == ["--kill-on-bad-exit=1", "torchrun"]
     parsed = get_args_parser().parse_args(words[2:])
     assert (parsed.nnodes, parsed.nproc_per_node) == ("2", "8")
+    assert parsed.rdzv_endpoint == f"node1:{20_000 + int(values.get('SLURM_JOB_ID', '7')) % 10_000}"
     assert parsed.signals_to_handle == "SIGTERM,SIGINT,SIGUSR1"
     assert parsed.training_script == "thdpack"
     assert parsed.training_script_args[0] == "train"
@@ -60,6 +61,7 @@ def test_the_slurm_script_starts_torchrun_with_options_that_exist(tmp_path: Path
     assert options.data.data == ("s3://bucket/sets/uniref50",)
     assert options.data.cache_dir.startswith("/tmp/thdpack-")
     assert (options.model.layers, options.optimizer.steps) == (6, 700)
+    started(tmp_path, SLURM_JOB_ID="12345678")
     assert started(tmp_path, **chosen, CACHE="/scratch/my cache").data.cache_dir.endswith(" cache")
 
 
