@@ -25,8 +25,9 @@ _WEB: Final = ("http://", "https://")
 _WRONG_KEYS: Final = frozenset(
     {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 )
-_NO_KEYS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
+_NO_KEYS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
 _SET_KEYS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+_CORRECT_PROFILE: Final = "correct AWS_PROFILE, or add this profile to AWS's configuration files"
 
 
 def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
@@ -106,6 +107,8 @@ def _explained(error: Exception, bucket: str) -> str | None:
     _, code, _ = answer_of(error)
     if code in _WRONG_KEYS:
         return f"the store refuses the credentials ({code}): {_SET_KEYS}"
+    if type(error).__name__ == "ProfileNotFound":
+        return f"no credentials for the store ({error}): {_CORRECT_PROFILE}"
     if type(error).__name__ in _NO_KEYS:
         return f"no credentials for the store ({error}): {_SET_KEYS}"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):

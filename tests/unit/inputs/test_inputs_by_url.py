@@ -176,6 +176,10 @@ def test_in_a_folder_on_a_store_hidden_objects_are_skipped_and_names_may_look_li
     ("environment", "message"),
     [
         ({"AWS_ENDPOINT_URL": ""}, "no credentials for the store .*: set AWS_ACCESS_KEY_ID"),
+        (
+            {"AWS_ENDPOINT_URL": "", "AWS_PROFILE": "nope"},
+            r"no credentials for the store .*\(nope\).*: correct AWS_PROFILE",
+        ),
         ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}, "nothing answers at"),
         (
             # with a proxy, only the proxy knows whether the store answers
