@@ -152,7 +152,7 @@ def _alternatives(plan: TrainingPlan) -> Iterator[str]:
     if plan.best.is_default and any(each.tokens_per_second > rate for each in plan.candidates):
         yield (
             "the trainer chooses the settings above by itself; this plan prefers another setting "
-            f"only if it is more than {WORTH_NO_FLAGS - 1:.0%} faster:"
+            f"only if it is more than {100 * (WORTH_NO_FLAGS - 1):.0f} % faster:"
         )
     for each in plan.candidates[1:]:
         gib = f"{each.gib:.0f}" if each.gib >= 9.5 else f"{each.gib:.1f}"

@@ -272,10 +272,11 @@ class PlanOptions:
     with two GPUs each."""
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
-    tokens: int = field(default=0, metadata={"example": "1e11"})
-    """Number of tokens of the whole run, such as 1e11. 0 stands for 500,000 steps, as in the
-    published ESM-2 runs, but for at most 100 epochs of the dataset. `thdpack train` without --steps
-    does the same. With --init-from, `thdpack train` trains at most 20 epochs."""
+    tokens: int = field(default=0, metadata={"example": "100B", "units": True})
+    """Number of tokens of the whole run, such as 100B (M, B and T are powers of 1,000) or 1e11. 0
+    stands for 500,000 steps, as in the published ESM-2 runs, but for at most 100 epochs of the
+    dataset. `thdpack train` without --steps does the same. With --init-from, `thdpack train` trains
+    at most 20 epochs."""
     log_json: bool = False
     """Print JSON instead of text."""
 

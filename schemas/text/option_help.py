@@ -16,6 +16,8 @@ from schemas.text.option_checks import flag
 T = TypeVar("T")
 _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
 _EXPONENT: Final = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}")
+_UNIT: Final = re.compile(r"\d+(\.\d+)?[kKmMbBtT]")
+_POWERS: Final = {"K": 3, "M": 6, "B": 9, "T": 12}
 _SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
 """Pattern of settings such as `steps=100` or `dataset.seed=1`, which other programs (with Hydra)
 accept as options."""
@@ -37,8 +39,9 @@ def with_flowing_help(options: type[T]) -> type[T]:
     Without this function, the help has the line breaks of the source. A help text in a field's tyro
     settings is used only if the field has no docstring. A placeholder in these settings replaces
     ours. If the value of a numeric option is not a number, tyro raises InvalidOptionError, whose
-    message gives an example: the field's metadata `example`, if present, or else its default. The
-    help of an optional value does not show that the default is None.
+    message gives an example: the field's metadata `example`, if present, or else its default. With
+    the metadata `units`, a whole number may end with K, M, B or T (powers of 1,000). The help of an
+    optional value does not show that the default is None.
     """
     import docstring_parser  # a dependency of tyro; imported here, for the command line only
     import tyro
@@ -105,7 +108,9 @@ def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[li
         if words[0] == "None" and field.default is None:
             return None
         try:
-            return _whole(words[0]) if kind is int else kind(words[0])
+            if kind is int:
+                return _whole(words[0], units=bool(field.metadata.get("units")))
+            return kind(words[0])
         except ValueError:
             message = f"{option} is {words[0]!r}, expected a {noun}, such as {example}"
             raise InvalidOptionError(message) from None
@@ -113,12 +118,16 @@ def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[li
     return read
 
 
-def _whole(word: str) -> int:
+def _whole(word: str, *, units: bool) -> int:
     """Return a whole number, which may be written with an exponent, such as 1e11.
 
+    Args:
+        units: True to accept K, M, B and T, too: powers of 1,000, such as in 1.5B.
     Raises:
         ValueError: `word` is not a whole number.
     """
+    if units and _UNIT.fullmatch(word):
+        word = f"{word[:-1]}e{_POWERS[word[-1].upper()]}"
     if _EXPONENT.fullmatch(word):
         numerator, denominator = Decimal(word).as_integer_ratio()
         if denominator == 1:
