@@ -96,9 +96,10 @@ $(VENV)/report: $(INSTALLED_FROM) | $(VENV)/bin/python
 # pip keeps a CPU build of torch, because a version such as 2.13.0+cpu satisfies constraints.txt.
 $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@if [ "$$(uname)" = Linux ] && ! ls -d $(VENV)/lib/*/site-packages/torch > /dev/null 2>&1; then \
-		echo 'torch with CUDA libraries takes 5.9 GB. To train on a CPU only, press Ctrl-C, install' \
-		"the CPU build of $$(grep '^torch==' constraints.txt) into $(VENV) (PyTorch's" \
-		'installation page describes it), and run this again'; fi
+		echo 'torch with CUDA libraries takes 5.9 GB. To train on a CPU only, press Ctrl-C, run' \
+		"$(VENV)/bin/pip install $$(grep '^torch==' constraints.txt) --index-url URL" \
+		"(PyTorch's installation page shows the URL of the compute platform CPU)," \
+		'and run this again'; fi
 	$(call install,thdpack and torch,[train],50 s to 3 minutes)
 	@touch $@ $(VENV)/core
 

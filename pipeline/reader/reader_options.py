@@ -26,7 +26,10 @@ _OTHERS: Final = {
     ),
     "batch_size": "use buckets_per_step, the number of buckets in a step on all ranks",
     "replication": "use context_parallel",
-    **dict.fromkeys(("streams", "proportion"), "use Mixture([(DATASET, share), …])"),
+    **dict.fromkeys(
+        ("streams", "proportion", "repeat", "choose"), "use Mixture([(DATASET, share), …])"
+    ),
+    "epoch_size": "an epoch reads the split once; bucket.epoch is the epoch of a bucket",
     "num_canonical_nodes": "the order never depends on the number of ranks",
     "validate_hash": "the reader always compares the hash of each shard",
     **dict.fromkeys(

@@ -33,7 +33,7 @@ def test_make_train_names_the_cpu_build_of_torch_before_it_installs_cuda(tmp_pat
     python.write_text("#!/bin/sh\nexit 7\n")  # this Python has no packages
     python.chmod(0o755)
     words = ["make", "--no-print-directory", f"VENV={tmp_path}", str(tmp_path / "train")]
-    hint = "install the CPU build of torch=="
+    hint = "/bin/pip install torch=="
     done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert (hint in done.stdout) == (sys.platform == "linux")
