@@ -38,6 +38,14 @@ class Readers:
     valid: Buckets
     manifest: Manifest
 
+    @property
+    def epoch_buckets(self) -> tuple[int, ...]:
+        """Number of buckets in each variant of the dataset. A mixture has only one number: its
+        epoch ends when one of the datasets is about to repeat for the first time."""
+        if isinstance(self.train, ShardReader):
+            return self.train.epoch_buckets
+        return (self.manifest.splits["train"].buckets,)
+
 
 class Buckets:
     """Concatenated buckets of the same split of several datasets, each in variant 0."""

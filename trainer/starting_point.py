@@ -156,8 +156,8 @@ def _load_position(readers: Readers, before: RunState, options: TrainOptions) ->
     """Move the reader to the position of the checkpoint.
 
     Raises:
-        CheckpointError: the checkpoint belongs to a run on another dataset, or on a mixture with
-            other weights or another --reweight.
+        CheckpointError: the checkpoint belongs to a run on another dataset, on an earlier build
+            of this dataset, or on a mixture with other weights or another --reweight.
     """
     then, digest = before.options.data, readers.train.state_dict()["manifest"]
     if before.reader.get("manifest", digest) != digest:
@@ -169,6 +169,14 @@ def _load_position(readers: Readers, before: RunState, options: TrainOptions) ->
             raise CheckpointError(
                 f"{out} holds the state of a run on the same datasets with {changed}: use "
                 f"{' '.join(words)}{without}, or choose another --out"
+            )
+        if options.public().data.data == then.data:
+            raise CheckpointError(
+                f"{out} holds the state of a run on {data}, but what is there has changed since "
+                "that run began. To resume, build the earlier dataset in another folder, and use "
+                "it with --data: the same inputs and options give the same bytes (if variants were "
+                "added, use their earlier number: --variants N --out OTHER). Or begin a new run in "
+                "another --out"
             )
         raise CheckpointError(
             f"{out} holds the state of a run on another dataset, {data}: use the --data of that "

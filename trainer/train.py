@@ -23,7 +23,7 @@ from schemas.errors import ThdpackError
 from schemas.text.redact import without_credentials
 from trainer.checkpoints.checkpoint import CHECKPOINTS
 from trainer.checkpoints.latest import last_checkpoint
-from trainer.checkpoints.new_folder import removed_if_empty
+from trainer.checkpoints.new_folder import new_cache_removed, removed_if_empty
 from trainer.config import TrainOptions, parse
 from trainer.config.checks import OptionError
 from trainer.distributed.lost_ranks import LostRankError
@@ -67,7 +67,13 @@ def train(options: TrainOptions, topology: Topology) -> None:
             run.validate_start(log)
         if run.start.is_finished:
             run.validate_end(log)
-        meter = Meter(options, topology, step=run.step, tokens=run.tokens)
+        meter = Meter(
+            options,
+            topology,
+            step=run.step,
+            tokens=run.tokens,
+            epoch_buckets=run.start.readers.epoch_buckets,
+        )
         stop = stack.enter_context(StopRequest(topology))
         trace = stack.enter_context(profiler(options, topology))
         rows = StepProgress(
@@ -136,6 +142,7 @@ def dry_run(options: TrainOptions, topology: Topology) -> None:
         OptionError, ThdpackError: see `train`.
     """
     with ExitStack() as stack:
+        stack.enter_context(new_cache_removed(options.data.cache_dir, topology))
         start = prepare(options, topology, stack)
         if topology.is_main:
             for line in (describe(start), *notes(start), time_left(start)):

@@ -237,9 +237,14 @@ class GlobalCursor(Iterator[Bucket]):
                     if key == "manifest"
                     else f"has another {key}: it"
                 )
+                rebuilt = (
+                    ". If it is at the same place, it has been rebuilt or has got more variants"
+                    if key == "manifest"
+                    else ""
+                )
                 raise StateError(
                     f"the reader's state {field} is {state[key]!r}, this reader has {ours!r}; "
-                    "the order would not be the same"
+                    f"the order would not be the same{rebuilt}"
                 )
         position = state["position"]
         if type(position) is not int or not 0 <= position < POSITIONS:

@@ -1,5 +1,6 @@
-"""The folder of a new run: check in a dry run that the folder can be created, report that it cannot
-be written, and remove it if the run fails before it has written a file.
+"""The folders that a run creates: check in a dry run that the run's folder can be created, and
+report that it cannot be written. Remove this folder if the run fails before it has written a file,
+and a new cache after a dry run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from pipeline.reader.cache.cache_folder import default_cache_dir, remove_unused_lock
 from schemas.errors import ThdpackError
 from trainer.distributed.topology import Topology
 
@@ -44,6 +46,23 @@ def removed_if_empty(out: Path, topology: Topology) -> Iterator[None]:
             with suppress(OSError):  # a folder is not empty, or was removed meanwhile
                 for folder in new:
                     folder.rmdir()
+
+
+@contextmanager
+def new_cache_removed(cache_dir: str, topology: Topology) -> Iterator[None]:
+    """At the end of the context, remove the cache of shards if it is new and holds no shard.
+
+    Args:
+        cache_dir: the option --cache-dir; "" means the default folder.
+    """
+    folder = Path(cache_dir) if cache_dir else default_cache_dir()
+    is_new = not folder.exists()
+    with removed_if_empty(folder, topology):
+        try:
+            yield
+        finally:
+            if is_new and topology.is_main:
+                remove_unused_lock(folder)
 
 
 def exists_or_creatable(out: Path) -> bool:

@@ -65,6 +65,10 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
             "--data is missing: add --data DATASET, the folder or URL that `thdpack preprocess` "
             "wrote"
         )
+    if "--tokens-per-step" in flags and options.data.buckets_per_step:
+        _refuse(
+            "--tokens-per-step and --buckets-per-step both set the batch: give only one of them"
+        )
     return replace(
         options,
         data=replace(options.data, tokens_given="--tokens-per-step" in flags),

@@ -39,11 +39,11 @@ class DataOptions:
     """Change of the mixing weights during the run: --reweight 50000=0.5,0.5 gives each of two
     datasets the weight 0.5 from step 50,000 on. The weights are in the order of the --data options.
     Repeat --reweight for later steps."""
-    tokens_per_step: int = 2_097_152
-    """Number of tokens in the global batch, over all ranks. The number is rounded so that each rank
-    gets the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The
-    default is smaller on a CPU. It is also smaller if a step would be more than a tenth of an
-    epoch."""
+    tokens_per_step: int = field(default=2_097_152, metadata={"units": True})
+    """Number of tokens in the global batch, over all ranks, such as 500000 or 2M (2,000,000). The
+    number is rounded so that each rank gets the same number of whole micro-batches.
+    --buckets-per-step sets the batch exactly. The default is smaller on a CPU. It is also smaller
+    if a step would be more than a tenth of an epoch."""
     tokens_given: tyro.conf.Suppress[bool] = True
     """True if the user chose --tokens-per-step. If False, a new run may use a smaller batch, and a
     resumed run keeps its own batch."""
@@ -193,7 +193,8 @@ class OutputOptions:
     """Split of the dataset that validations read. To evaluate a finished run on the test split,
     repeat its command with --valid-split test."""
     log_every: int = 10
-    """Number of steps between lines of metrics."""
+    """Number of steps between lines of metrics. A step with a validation or a checkpoint, and the
+    last step, have a line, too."""
     tensorboard: bool = False
     """Also write metrics for TensorBoard, into the run's folder."""
     wandb_project: str = ""

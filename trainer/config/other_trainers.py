@@ -27,13 +27,16 @@ OTHERS: Final = {
     # other trainers
     **dict.fromkeys(("--per-device-train-batch-size", "--global-batch-size"), _BATCH),
     "--gradient-accumulation-steps": _ACCUMULATION,
-    **dict.fromkeys(("--epochs", "--num-train-epochs"), "a run is counted in steps: use --steps"),
+    **dict.fromkeys(
+        ("--epochs", "--num-train-epochs", "--max-epochs"), "a run is counted in steps: use --steps"
+    ),
     **dict.fromkeys(("--num-steps", "--train-steps"), "use --steps"),
     "--bf16": "use --precision bf16",
     "--fp16": "use --precision bf16, whose numbers have the range of fp32",
     "--fp8": "use --precision fp8-delayed, or another precision that --help lists",
     **dict.fromkeys(("--dtype", "--torch-dtype", "--mixed-precision"), _PRECISION),
     **dict.fromkeys(("--fsdp", "--fsdp2"), "use --shard full"),
+    "--ddp": "use --shard none",
     **dict.fromkeys(
         ("--deepspeed", "--zero-stage"),
         "use --shard optimizer, or --shard full to divide the parameters, too",
@@ -42,14 +45,20 @@ OTHERS: Final = {
     "--gradient-checkpointing": "use --recompute full",
     "--max-grad-norm": "use --clip-norm",
     "--lr-scheduler-type": "use --schedule",
-    "--save-steps": "use --checkpoint-every",
+    **dict.fromkeys(("--save-steps", "--save-every", "--save-interval"), "use --checkpoint-every"),
     "--save-total-limit": "use --keep-last",
     "--eval-steps": "use --validate-every",
-    "--logging-steps": "use --log-every",
+    **dict.fromkeys(("--logging-steps", "--log-interval"), "use --log-every"),
+    "--device": "not needed: each process uses one GPU if there is one; to use the CPU, set "
+    "CUDA_VISIBLE_DEVICES to an empty value",
     "--output": "use --out",
     "--dataset": "use --data",
     "--model": "the preset is the first word, before all options",
     "--max-seq-len": _LENGTH,
+    **{
+        f"--{name}": f"the dataset determines this: use --{name} of thdpack preprocess"
+        for name in ("capacity", "variants")
+    },
     # BioNeMo
     "--config-name-or-path": "the preset is the first word; use --init-from for weights",
     "--config-name": "there are no configuration files: the preset is the first word",
@@ -96,6 +105,9 @@ OTHERS: Final = {
     "--validate-hash": "always on: the reader compares the hash of each shard",
     **dict.fromkeys(("--download-retry", "--download-timeout"), _RETRIES),
     "--keep-zip": "not needed: shards in the cache are identical to those of the dataset",
-    **dict.fromkeys(("--streams", "--proportion"), "use --data A=0.7 --data B=0.3"),
+    **dict.fromkeys(
+        ("--streams", "--proportion", "--repeat", "--choose"), "use --data A=0.7 --data B=0.3"
+    ),
+    "--epoch-size": "an epoch reads the train split once; a run is counted in steps: use --steps",
     "--replication": "use --context-parallel",
 }

@@ -5,7 +5,10 @@ The host reads the metrics of a step one step later, to avoid waiting for the de
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +31,8 @@ class StepMetrics:
         exp(loss).
     grad_norm: gradient norm before clipping.
     learning_rate: learning rate of the step.
+    epoch: epoch of the step's last bucket, counted from 0. An epoch of a mixture ends when one of
+        its datasets is about to repeat for the first time.
 
     Values since the start of the run:
     tokens: number of tokens, without padding.
@@ -51,6 +56,7 @@ class StepMetrics:
     perplexity: float
     grad_norm: float
     learning_rate: float
+    epoch: int
     tokens: int
     tokens_per_second: float
     tokens_per_second_per_device: float
@@ -67,15 +73,23 @@ class Meter:
     """Sums counts of steps on the device, and returns a line of metrics every --log-every steps."""
 
     def __init__(
-        self, options: TrainOptions, topology: Topology, *, step: int, tokens: int
+        self,
+        options: TrainOptions,
+        topology: Topology,
+        *,
+        step: int,
+        tokens: int,
+        epoch_buckets: Sequence[int],
     ) -> None:
         """Args:
         step: number of steps of the run so far.
         tokens: number of tokens of the run so far, without padding.
+        epoch_buckets: number of buckets in each of the first epochs; later epochs repeat them.
         """
         self._options, self._topology = options, topology
         self._peak = peak_flops(options, topology.device)
         self._begun, self._tokens = step, tokens
+        self._epoch_buckets = epoch_buckets
         self._sums = torch.zeros(4, dtype=torch.float64, device=topology.device)
         self._worst = torch.zeros((), dtype=torch.float64, device=topology.device)
         self._clock = _Clock(topology.device)
@@ -135,6 +149,7 @@ class Meter:
             perplexity=perplexity(loss),
             grad_norm=norm,
             learning_rate=rate,
+            epoch=epoch_of(step * self._options.data.buckets_per_step - 1, self._epoch_buckets),
             tokens=self._tokens,
             tokens_per_second=tokens / seconds,
             tokens_per_second_per_device=tokens / seconds / devices,
@@ -147,6 +162,17 @@ class Meter:
             bad_in_a_row=int(bad),
         )
         return [line]
+
+
+def epoch_of(position: int, epoch_buckets: Sequence[int]) -> int:
+    """Return the epoch of a position in the global order. Both are counted from 0.
+
+    Args:
+        epoch_buckets: number of buckets in each of the first epochs; later epochs repeat them.
+    """
+    cycles, rest = divmod(position, sum(epoch_buckets))
+    ends = list(itertools.accumulate(epoch_buckets))
+    return cycles * len(ends) + bisect.bisect_right(ends, rest)
 
 
 class _Clock:

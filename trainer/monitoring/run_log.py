@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -154,7 +155,8 @@ class RunLog:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
+        line = {"kind": kind, "step": step, "time": _now(), **finite}
+        self._file.write(json.dumps(line) + "\n")
         self._file.flush()
         for sink in self._sinks:
             sink.write(
@@ -165,3 +167,8 @@ class RunLog:
                 },
                 step,
             )
+
+
+def _now() -> str:
+    """Return the time in UTC, such as 2025-03-01T12:30:00+00:00."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

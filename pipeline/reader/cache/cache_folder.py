@@ -254,6 +254,22 @@ def closing_on_error(descriptor: int) -> Iterator[None]:
         raise
 
 
+def remove_unused_lock(folder: Path) -> None:
+    """Remove the lock of a cache that holds nothing else. The folder can then be removed, too."""
+    path = folder / _LOCK_NAME
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:  # there is no such cache
+        return
+    try:
+        # a process that waits for this lock makes the folder and a new lock
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.listdir(folder) == [_LOCK_NAME]:
+            os.unlink(path)
+    finally:
+        os.close(descriptor)
+
+
 def default_cache_dir() -> Path:
     """Return the default folder of a cache.
 

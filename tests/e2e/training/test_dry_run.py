@@ -41,6 +41,17 @@ def test_a_dry_run_prints_the_first_lines_of_the_run_and_writes_nothing(
     assert capsys.readouterr().err.splitlines()[: len(said) - 2] == said[:-2]
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_dry_run_leaves_no_new_cache_and_keeps_a_folder_that_was_there(
+    many_shards: Path, tmp_path: Path, is_new: bool
+) -> None:
+    cache = tmp_path / "parent" / "cache"
+    if not is_new:
+        cache.mkdir(parents=True)
+    train(many_shards, tmp_path / "run", "--cache-dir", str(cache), "--dry-run")
+    assert cache.parent.exists() is cache.exists() is not is_new
+
+
 @pytest.mark.parametrize(
     ("option", "package"),
     [(("--tensorboard",), "tensorboard"), (("--wandb-project", "p"), "wandb")],

@@ -48,7 +48,10 @@ main([word.replace("RANK", os.environ["RANK"]) for word in sys.argv[1:]])
         (("--buckets-per-step", "8"), "2 buckets per step, not 8"),
         (("--mask-probability", "0.2"), "--mask-probability 0.15, not 0.2"),
         (("--resume", "never"), "--resume is never"),
-        (("--tokens-per-step", "4096"), "which --tokens-per-step 4096 cannot change"),
+        (
+            ("--buckets-per-step", "0", "--tokens-per-step", "4096"),
+            "which --tokens-per-step 4096 cannot change",
+        ),
         (("--init-from", "/nowhere"), "--init-from is /nowhere, which does not exist"),
         (("--init-from", "/"), "holds a run that did not start from /: choose another --out"),
         (("--gelu", "tanh"), "--gelu erf, not tanh"),
@@ -142,6 +145,26 @@ def test_a_resume_refuses_another_dataset_and_accepts_a_moved_copy_of_its_own(
     assert f"a run on another dataset, {many_shards}: use the --data of that run" in said
     moved = shutil.copytree(many_shards, tmp_path / "moved")
     assert losses(train(moved, cut(whole, tmp_path / "again", 8))) == losses(whole)
+
+
+def test_a_resume_says_that_the_dataset_has_changed_if_its_place_is_the_same(
+    build_here: Callable[..., Manifest],
+    many_shards: Path,
+    sample: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = shutil.copytree(many_shards, tmp_path / "data")
+    run = train(data, tmp_path / "run", "--warmup-steps", "0", steps=1)
+    shutil.rmtree(data)
+    build_here(sample, data, capacity=512, max_seq_len=256)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        train(data, run, "--warmup-steps", "0", steps=2)
+    said = capsys.readouterr().err
+    assert f"{run} holds the state of a run on {data}, but what is there has changed" in said
+    assert "--variants N --out OTHER" in said
+    assert said.count("\n") == 1
 
 
 def test_only_the_first_rank_prints_an_error_that_all_ranks_find(tmp_path: Path) -> None:

@@ -96,7 +96,10 @@ def test_a_resume_with_another_batch_is_refused_and_the_error_gives_the_batch_of
     state = json.loads((out / "options.json").read_text())
     buckets = state["data"]["buckets_per_step"]
     for words, said in (
-        (("--tokens-per-step", "77"), "which --tokens-per-step 77 cannot change: omit this option"),
+        (
+            ("--buckets-per-step", "0", "--tokens-per-step", "77"),
+            "which --tokens-per-step 77 cannot change: omit this option",
+        ),
         (("--buckets-per-step", str(2 * buckets)), f"not {2 * buckets}: choose another --out"),
     ):
         with pytest.raises(SystemExit):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def test_a_run_lowers_the_loss_and_writes_metrics_and_checkpoints(whole: Path) -
     assert line["tokens_per_second"] > 0
     assert 0 <= line["data_wait"] < 1
     assert line["overflow"] == line["skipped"] == 0
+    assert datetime.fromisoformat(line["time"]).tzinfo is UTC
     assert line["perplexity"] == pytest.approx(2.718281828459045 ** line["loss"])
 
 
@@ -117,6 +119,19 @@ def test_a_run_stops_with_a_message_after_three_steps_without_a_finite_loss(
     ]
     assert lines[-1]["bad_in_a_row"] >= 3
     assert lines[-1]["skipped"] >= 3
+
+
+def test_each_line_of_a_step_has_the_epoch_of_the_last_bucket_of_the_step(
+    many_shards: Path, tmp_path: Path
+) -> None:
+    with ShardReader(many_shards) as reader:
+        buckets = reader.manifest.splits["train"].buckets
+        batch = buckets // 2 + 1  # the second step begins in one epoch and ends in the next
+        last = [[next(reader).epoch for _ in range(batch)][-1] for _ in range(2)]
+    words = ("--buckets-per-step", str(batch), "--warmup-steps", "0", "--validate-every", "0")
+    run = train(many_shards, tmp_path / "run", *words, steps=2)
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    assert [line["epoch"] for line in lines if line["kind"] == "train"] == last == [0, 1]
 
 
 def test_plain_transformers_loads_an_export_and_saves_the_same_weights(

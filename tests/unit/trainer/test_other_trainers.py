@@ -72,6 +72,13 @@ def test_the_error_for_an_unknown_dotted_option_names_the_page(
         (["--fsdp"], "no option --fsdp: use --shard full"),
         (["--dtype", "bf16"], "no option --dtype: use --precision bf16"),
         (["--deepspeed", "ds.json"], "no option --deepspeed: use --shard optimizer"),
+        (["--max-epochs", "3"], "no option --max-epochs: a run is counted in steps: use --steps"),
+        (["--save-every", "5"], "no option --save-every: use --checkpoint-every"),
+        (["--log-interval", "5"], "no option --log-interval: use --log-every"),
+        (["--ddp"], "no option --ddp: use --shard none"),
+        (["--device", "cpu"], "no option --device: not needed"),
+        (["--capacity", "512"], "use --capacity of thdpack preprocess"),
+        (["--variants", "2"], "use --variants of thdpack preprocess"),
         (["--devices", "8"], "no option --devices: use torchrun --nproc-per-node N -m thdpack"),
     ],
 )

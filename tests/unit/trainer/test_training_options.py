@@ -67,6 +67,11 @@ def test_a_size_may_have_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'lots' is not a size, expected something like 512M or 2G" in said
 
 
+def test_the_tokens_of_a_step_may_have_a_unit() -> None:
+    words = ["esm2-tiny", "--data", "d", "--buckets-per-step", "0", "--tokens-per-step"]
+    assert parse([*words, "1.5M"]).data.tokens_per_step == 1_500_000
+
+
 def test_a_path_may_contain_a_colon() -> None:
     assert parse(["esm2-tiny", "--data", "d", "--out", "runs/12:30"]).output.out == "runs/12:30"
 
@@ -127,6 +132,10 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         (["esm2-8m", "--data", "d", "--keep-last", "0"], "--keep-last is 0, expected at least 1"),
         (["esm2-8m", "--data", "d", "--batch-size", "4"], "use --tokens-per-step or"),
         (["esm2-8m", "--data", "d", "--lr", "1", "--learning-rate", "1"], "more than once"),
+        (
+            ["esm2-8m", "--data", "d", "--tokens-per-step", "5000", "--buckets-per-step", "3"],
+            "--tokens-per-step and --buckets-per-step both set the batch: give only one",
+        ),
         (["esm2-8m", "--data", "d", "--lerning-rate", "1"], "meant: --lr, --learning-rate FLOAT"),
         (["esm2-8m", "--data", "d", "--precision", "fp8"], "mean fp8-delayed, fp8-current, fp8-"),
         (["esm2-8m", "--data", "d", "--precision=block"], "--precision block: did you mean fp8-"),

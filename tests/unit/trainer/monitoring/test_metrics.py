@@ -15,6 +15,7 @@ from tests.helpers.models import ALONE, SMALL, initialized
 from trainer.config import TrainOptions
 from trainer.model.esm2 import PADDED_VOCABULARY, SequenceLayout
 from trainer.monitoring.flops import model_flops
+from trainer.monitoring.meter import epoch_of
 from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.trackers import check_trackers
 
@@ -30,6 +31,12 @@ def test_model_flops_match_the_count_of_torch() -> None:
     # times 3, because the backward pass has twice as many FLOPs as the forward pass
     assert 3 * counter.get_total_flops() == expected
     assert PADDED_VOCABULARY == 64
+
+
+def test_the_epoch_of_a_position_agrees_with_a_count_of_the_buckets_of_each_variant() -> None:
+    sizes = (3, 1, 4)  # an epoch reads one variant, and variants differ in size
+    expected = [epoch for epoch in range(9) for _ in range(sizes[epoch % 3])]
+    assert [epoch_of(position, sizes) for position in range(len(expected))] == expected
 
 
 @pytest.mark.parametrize("cut", [b'{"kind": "tr', b"3", b"{}", b"\xff", b"[" * 100_000])
