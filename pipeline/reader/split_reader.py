@@ -251,7 +251,7 @@ class SplitReader:
                     self._folder / entry.name, entry, self.shape, check_buckets=first_time
                 )
             except DamagedShardError as error:
-                raise DamagedShardError(f"{error}; {REBUILD}") from error
+                raise DamagedShardError(f"{error}; {REBUILD}") from None
         self._checked.add(shard)
         with self._count:
             self.bytes_verified += entry.bytes
