@@ -55,19 +55,30 @@ def main() -> None:
 
     `train` is run here, because `pipeline` must not import the trainer.
     """
-    if sys.argv[1:2] == ["train"]:
-        _train(sys.argv[2:])
-        return
-    from pipeline.cli.main import main as run_pipeline  # found only with the new sys.path
+    try:
+        if sys.argv[1:2] == ["train"]:
+            _train(sys.argv[2:])
+            return
+        from pipeline.cli.main import main as run_pipeline  # found only with the new sys.path
 
-    run_pipeline()
+        run_pipeline()
+    except KeyboardInterrupt:  # Ctrl-C during an import, before a command has begun
+        print("thdpack: interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 def _train(arguments: Sequence[str]) -> None:
     if not arguments or {"-h", "--help"} & set(arguments):
         from trainer.config import parse  # without torch: help is quick and needs no pip extra
 
-        parse(arguments)
+        try:
+            try:
+                parse(arguments)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:  # for example with `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
     try:
         from trainer.train import main as train  # torch takes seconds to import
     except ModuleNotFoundError as error:

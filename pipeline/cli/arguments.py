@@ -26,6 +26,7 @@ from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
     refuse_foreign_options,
+    refuse_unknown_options,
     suggest_choices,
     with_flowing_help,
 )
@@ -63,6 +64,7 @@ _BUILD_OTHERS: Final = {
         ("--test-fraction", "--test-split", "--splits"),
         "use --split train=0.98,valid=0.01,test=0.01, with the share of each split",
     ),
+    "--filter": "use --where, with an SQL expression, as in --where 'length >= 50'",
     **dict.fromkeys(("--bucket-size", "--tokens-per-bucket"), "use --capacity"),
 }
 _OTHERS: Final[dict[str, dict[str, str]]] = {
@@ -128,10 +130,20 @@ def _read(arguments: list[str]) -> Any:
         # build only this subcommand's parser, which is quicker
         others = _OTHERS.get(arguments[0], {})
         refuse_foreign_options(arguments[1:], others, takes_files=True)
-        suggest_choices(arguments[1:], _COMMANDS[arguments[0]][0])
         name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
+        refuse_unknown_options(arguments[1:], options)
+        suggest_choices(arguments[1:], options)
         with own_errors(*options.__mro__):
-            return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)
+            found, left = tyro.cli(
+                options,
+                prog=f"thdpack {name}",
+                args=arguments[1:],
+                config=config,
+                return_unknown_args=True,
+            )
+        if left:
+            raise UsageError(f"too many arguments for {name}: remove {' '.join(left)}")
+        return found
     if arguments and not arguments[0].startswith("-"):
         close = difflib.get_close_matches(arguments[0], _COMMANDS, n=1)
         meant = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(_COMMANDS)}"

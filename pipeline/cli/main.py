@@ -80,6 +80,9 @@ def _run(arguments: list[str]) -> int:
     if not arguments:
         print(short_help(), file=sys.stderr)
         return 2
+    if arguments == ["help"]:
+        print(short_help())
+        return 0
     try:
         return _subcommand(parsed(arguments))
     except UsageError as error:

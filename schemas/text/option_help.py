@@ -3,6 +3,7 @@ hints for options of other programs."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ _SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
 accept as options."""
 _GROUP: Final = re.compile(r"[\w-]+-(kwargs|args|config)$")
 """Pattern of the name of a group of settings, such as `adamw-kwargs` for `adamw_kwargs.lr=1`."""
+_OF_TYRO: Final = ("--tyro-print-completion", "--tyro-write-completion")
 _PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
 _flowing: set[Any] = set()
@@ -163,6 +165,34 @@ def refuse_foreign_options(
         elif not takes_files and _SETTING.match(word) and not previous.startswith("-"):
             remedy = _advice(given, others) or f"write --{given} {value}"
             raise InvalidOptionError(f"{word}: options begin with two hyphens: {remedy}")
+
+
+def refuse_unknown_options(words: Sequence[str], options: type[Any]) -> None:
+    """Refuse options that a subcommand does not have.
+
+    tyro, too, refuses them. But if one stands before the arguments without hyphens, tyro takes
+    these for its values, and says only that they are missing.
+
+    Args:
+        options: class of the subcommand's options.
+    Raises:
+        InvalidOptionError: there is such an option. The message names the most similar option.
+    """
+    import tyro
+
+    known = [
+        flag(name)
+        for name, hint in get_type_hints(options, include_extras=True).items()
+        if tyro.conf.Positional not in get_args(hint)
+    ]
+    for word in words:
+        given = word.partition("=")[0].replace("_", "-")
+        if word == "--":
+            return
+        if given.startswith("--") and given not in (*known, "--help", *_OF_TYRO):
+            close = difflib.get_close_matches(given, known, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}"
+            raise InvalidOptionError(f"no option {given}: {meant}")
 
 
 def _advice(name: str, others: Mapping[str, str]) -> str:

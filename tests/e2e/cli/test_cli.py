@@ -126,10 +126,15 @@ def test_the_error_for_a_misspelt_command_suggests_the_right_one(run: Run) -> No
         (("stats", "x.fasta", "--output", "o"), "no option --output: use --html FILE, --json"),
         (("preprocess", "x.fasta", "-out", "o"), "no option -out: write --out, with two hyphens"),
         (("plan", "--dataset", "d"), "no option --dataset: use --data"),
+        (("preprocess", "--filter", "f", "x.fasta"), "no option --filter: use --where"),
+        (("verify", "--depp", "d"), "no option --depp: did you mean --deep?"),
+        (("inspect", "--buckt", "0", "d"), "no option --buckt: did you mean --bucket?"),
+        (("verify", "--dataset", "d"), "no option --dataset: the options are --deep, --workers"),
+        (("verify", "d", "e"), "too many arguments for verify: remove e"),
         (("plan", "--data", "d", "--steps", "9"), "no option --steps: use --tokens"),
     ],
 )
-def test_the_error_for_an_option_of_another_program_names_our_option(
+def test_the_error_for_a_wrong_option_or_argument_names_it_and_the_right_one(
     run: Run, words: tuple[str, ...], said: str
 ) -> None:
     done = run(*words)
@@ -161,6 +166,11 @@ def test_the_command_without_arguments_prints_its_usage(run: Run) -> None:
     assert {line.split()[0] for line in lines if line.startswith("  ")} == set(_COMMANDS)
     assert max(map(len, lines)) <= 100
     assert len(lines) < 20
+
+
+def test_help_as_a_command_prints_the_same_usage(run: Run) -> None:
+    done = run("help")
+    assert (done.returncode, done.stdout) == (0, run().stderr)
 
 
 def test_a_traceback_shows_no_credentials() -> None:
@@ -276,7 +286,24 @@ def end_with_closed_output(*words: str) -> tuple[int, str]:
 
 
 def test_a_closed_pipe_ends_the_command_quietly(dataset: Path) -> None:
-    assert end_with_closed_output("inspect", str(dataset)) == (141, "")
+    for words in (("inspect", str(dataset)), ("train", "--help"), ("train", "esm2-8m", "--help")):
+        assert end_with_closed_output(*words) == (141, "")
+
+
+def test_an_interrupt_during_an_import_ends_the_command_with_one_line() -> None:
+    program = """
+import sys, thdpack
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name.startswith("pipeline"):
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+thdpack.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "thdpack: interrupted\n")
 
 
 def test_stats_writes_all_files_even_if_its_output_is_closed(sample: Path, tmp_path: Path) -> None:
