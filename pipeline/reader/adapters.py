@@ -10,13 +10,28 @@ A tail piece is a part of the padding at the end of a bucket. Kernels treat it l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.shard import Bucket
 from schemas.vocabulary import ESM2
+
+_PADDED: Final = ("sdpa", "eager", "flex_attention")
+"""Attention implementations of transformers that get padded rows."""
+
+
+def _refuse_others(bucket: object) -> None:
+    """Refuse other objects than buckets.
+
+    Raises:
+        TypeError: the object is not a bucket, but for example a reader.
+    """
+    if not isinstance(bucket, Bucket):
+        raise TypeError(
+            f"bucket is a {type(bucket).__name__}, expected a Bucket, which next(reader) returns"
+        )
 
 
 def merge(buckets: Sequence[Bucket]) -> Bucket:
@@ -54,6 +69,7 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
 
 def position_ids(bucket: Bucket) -> NDArray[np.int64]:
     """Return the index of each token in its sequence or tail piece, int64[capacity], from 0."""
+    _refuse_others(bucket)
     lengths = np.diff(bucket.cu_seqlens)
     return np.arange(bucket.input_ids.size, dtype=np.int64) - np.repeat(
         bucket.cu_seqlens[:-1].astype(np.int64), lengths
@@ -62,6 +78,7 @@ def position_ids(bucket: Bucket) -> NDArray[np.int64]:
 
 def flash_attention(bucket: Bucket) -> dict[str, Any]:
     """Return the arguments of flash-attn's `flash_attn_varlen_func`."""
+    _refuse_others(bucket)
     return {
         "cu_seqlens_q": bucket.cu_seqlens,
         "cu_seqlens_k": bucket.cu_seqlens,
@@ -75,6 +92,7 @@ def transformer_engine(bucket: Bucket) -> dict[str, Any]:
 
     The arguments are for `qkv_format="thd"`.
     """
+    _refuse_others(bucket)
     return {
         "cu_seqlens_q": bucket.cu_seqlens,
         "cu_seqlens_kv": bucket.cu_seqlens,
@@ -99,8 +117,15 @@ def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str,
         cu_seq_lens_q and cu_seq_lens_k int32[slots + 1], max_length_q and max_length_k. ESM-2's
         token dropout then counts mask tokens in the whole row instead of in each sequence. With
         other implementations, the result of `bshd`.
+    Raises:
+        ValueError: transformers has no such attention implementation.
     """
     if "flash" not in attn_implementation:
+        if attn_implementation not in _PADDED:
+            raise ValueError(
+                f"attn_implementation is {attn_implementation!r}, expected {', '.join(_PADDED)} or "
+                "flash_attention_2"
+            )
         return bshd(bucket)
     return {
         "input_ids": bucket.input_ids.astype(np.int64)[None],
@@ -119,6 +144,7 @@ def bshd(bucket: Bucket, *, pad: int = ESM2.pad) -> dict[str, Any]:
         input_ids int64[num_seqs, max_seqlen]; attention_mask int64[num_seqs, max_seqlen], 1 at real
         tokens.
     """
+    _refuse_others(bucket)
     begins, lengths = bucket.cu_seqlens[:-1], np.diff(bucket.cu_seqlens)
     real = (lengths > 0) & (bucket.input_ids[np.minimum(begins, bucket.input_ids.size - 1)] != pad)
     begins, lengths = begins[real], lengths[real]

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from operator import index
 from typing import Any, Final, NoReturn, Self
 
 import numpy as np
@@ -22,6 +21,7 @@ from pipeline.reader.order.global_order import POSITIONS
 from pipeline.storage.retries import ClosedError
 from schemas.errors import StateError
 from schemas.shard import Bucket
+from schemas.text.option_checks import whole_number
 from schemas.text.redact import without_credentials
 
 STATE_VERSION: Final = 1
@@ -114,7 +114,7 @@ class GlobalCursor(Iterator[Bucket]):
             "version": STATE_VERSION,
             "manifest": digest,
             "split": split,
-            "seed": index(seed),
+            "seed": whole_number("seed", seed),
         }
         # runs `stop` when this object is dropped, or when the interpreter exits
         self._finalizer = weakref.finalize(self, stop)
@@ -156,8 +156,8 @@ class GlobalCursor(Iterator[Bucket]):
         """
         if buckets < 1 or self._ranks.share % buckets:
             raise ValueError(
-                f"batches of {buckets} buckets: each rank has {self._ranks.share} buckets in a "
-                "step, expected a divisor of this number"
+                f"batches of {buckets} buckets: expected a divisor of {self._ranks.share}, which "
+                "is the number of buckets of each rank in a step"
             )
         return self._merged(buckets)
 
@@ -207,7 +207,7 @@ class GlobalCursor(Iterator[Bucket]):
             raise opened_elsewhere()
         if not self._finalizer.alive:
             raise ClosedError()
-        if not 0 <= position < POSITIONS:
+        if not 0 <= whole_number("position", position) < POSITIONS:
             raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")
         self._start, self._delivered = position, 0
         self._buckets = self._from_here()
@@ -222,13 +222,13 @@ class GlobalCursor(Iterator[Bucket]):
         Raises:
             StateError: the state is of another dataset, split, seed or version.
         """
+        state = state if isinstance(state, Mapping) else {}
         if "version" in state and state["version"] != STATE_VERSION:
             raise StateError(
                 f"the reader's state has version {state['version']!r}, "
                 f"this thdpack reads version {STATE_VERSION}"
             )
-        missing = {*self._identity, "position"} - set(state)
-        if missing:
+        if missing := {*self._identity, "position"} - set(state):
             raise StateError(f"not a reader's state: no {', '.join(sorted(missing))} in it")
         for key, ours in self._identity.items():
             if state[key] != ours:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.order.mixture_order import Phase, Weight, assigned_in_phases, phases_of
-from pipeline.reader.reader_options import ReaderOptions, naming_our_arguments
+from pipeline.reader.reader_options import ReaderOptions, checked_url, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader
 from schemas.shard import Bucket
 
@@ -79,7 +79,7 @@ class Mixture(ReaderOptions, GlobalCursor):
         splits: list[SplitReader] = []
         try:
             for url, _ in datasets:
-                splits.append(SplitReader(str(url), self.split, self))
+                splits.append(SplitReader(checked_url(url), self.split, self))
             shape = _common_shape(splits)
             for member in splits:
                 member.join_mixture(shape, partial(_next_use, splits, self.shares))

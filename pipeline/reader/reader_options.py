@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from pipeline.reader.cache.cache_folder import DEFAULT_BYTES
 from pipeline.reader.cursor import Ranks
 from schemas.text.byte_size import parse_bytes
-from schemas.text.option_checks import LOCAL_CACHE, check_local
+from schemas.text.option_checks import LOCAL_CACHE, check_local, whole_number
 
 _OTHERS: Final = {
     "remote": "give the dataset's folder or URL as the first argument",
@@ -40,11 +40,17 @@ _OTHERS: Final = {
 }
 """Advice for an error message, by keyword argument of other libraries' readers."""
 
+_WHOLE: Final = (
+    *("seed", "rank", "world_size", "context_parallel", "buckets_per_step", "prefetch"),
+)
+"""Arguments that are whole numbers."""
+
 T = TypeVar("T")
 
 
 def naming_our_arguments(reader: type[T]) -> type[T]:
-    """Make a reader refuse other libraries' arguments, with a TypeError that names ours."""
+    """Make a reader refuse other libraries' arguments, with a TypeError that names ours. Also
+    refuse values that should be whole numbers, but are not."""
     begin: Callable[..., None] = reader.__init__
 
     @functools.wraps(begin)
@@ -52,10 +58,23 @@ def naming_our_arguments(reader: type[T]) -> type[T]:
         for name in options:
             if name in _OTHERS:
                 raise TypeError(f"{reader.__name__} has no argument {name}: {_OTHERS[name]}")
+            if name in _WHOLE:
+                whole_number(name, options[name])
         begin(self, *values, **options)
 
     setattr(reader, "__init__", checked)  # noqa: B010 (mypy refuses the assignment)
     return reader
+
+
+def checked_url(url: object) -> str:
+    """Return the folder or URL of a dataset as text.
+
+    Raises:
+        TypeError: it is neither text nor a path.
+    """
+    if not isinstance(url, str | Path):
+        raise TypeError(f"url is {url!r}, expected the folder or URL of a dataset")
+    return str(url)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.data_loader_guard import read_by_number, refuse_data_loader
-from pipeline.reader.reader_options import ReaderOptions, naming_our_arguments
+from pipeline.reader.reader_options import ReaderOptions, checked_url, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader
 from schemas.manifest import Manifest
 from schemas.shard import Bucket
@@ -67,7 +67,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
 
     def __post_init__(self) -> None:
         ranks, limit = self.topology(), self.cache_limit
-        self._split = SplitReader(str(self.url), self.split, self)
+        self._split = SplitReader(checked_url(self.url), self.split, self)
         self._begin(
             ranks,
             digest=self._split.manifest.digest,

@@ -30,6 +30,7 @@ from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.shard import Bucket
+from schemas.text.option_checks import whole_number
 from schemas.text.phrases import REBUILD
 
 T = TypeVar("T")
@@ -180,7 +181,7 @@ class SplitReader:
 
     def number_at(self, position: int) -> int:
         """Return the number, in stored order, of the bucket at a position."""
-        return self._shards.number(*self._order.locate(position))
+        return self._shards.number(*self._order.locate(whole_number("position", position)))
 
     def bucket(self, number: int) -> Bucket:
         """Return a bucket by its number in stored order.
@@ -203,6 +204,7 @@ class SplitReader:
 
     def _numbered(self, number: int, read: Callable[[MappedShard, int], T]) -> T:
         """Call `read` with the shard and row of a bucket, and return its result."""
+        number = whole_number("the number of a bucket", number)
         if not 0 <= number < self.buckets:
             raise IndexError(
                 f"no bucket {number}: the split has {self.buckets} buckets, numbered from 0"

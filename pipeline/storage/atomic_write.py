@@ -96,7 +96,12 @@ def finish_by(finisher: Finisher | None, how: Callable[[], None]) -> None:
 
 @contextmanager
 def written_atomically(
-    final: Path, *, scratch: Path, durable: bool = True, finisher: Finisher | None = None
+    final: Path,
+    *,
+    scratch: Path,
+    durable: bool = True,
+    finisher: Finisher | None = None,
+    remedy: str = "make room or choose another --out",
 ) -> Iterator[HashingWriter]:
     """Write a file under a temporary name in `scratch`, then rename it to `final`.
 
@@ -107,6 +112,7 @@ def written_atomically(
             `sync_folder`. One call of that function is enough for all files of a folder.
         finisher: object that runs fsync and rename. The file exists when the finisher's context
             ends. With None, the calling thread runs fsync and rename.
+        remedy: advice for the error message.
     Raises:
         BuildError: the disk is full or cannot be written.
     """
@@ -115,7 +121,7 @@ def written_atomically(
     own = f"{os.uname().nodename}.{os.getpid()}"
     # the name includes the folder, because shards of different splits have equal names
     temporary = scratch / f"{final.parent.name}.{final.name}.{own}.tmp"
-    with _unfinished(temporary, final):
+    with _unfinished(temporary, final, remedy):
         file = open(temporary, "wb", buffering=0)  # noqa: SIM115 (`finish` closes the file)
         try:
             yield HashingWriter(cast(BinaryIO, WholeWrites(file)))
@@ -124,7 +130,7 @@ def written_atomically(
             raise
 
     def finish() -> None:
-        with _unfinished(temporary, final), file:
+        with _unfinished(temporary, final, remedy), file:
             if durable:
                 os.fsync(file.fileno())
             os.replace(temporary, final)
@@ -133,7 +139,7 @@ def written_atomically(
 
 
 @contextmanager
-def _unfinished(temporary: Path, final: Path) -> Iterator[None]:
+def _unfinished(temporary: Path, final: Path, remedy: str) -> Iterator[None]:
     """Remove the temporary file after any error.
 
     Raises:
@@ -147,7 +153,7 @@ def _unfinished(temporary: Path, final: Path) -> Iterator[None]:
             raise
         raise BuildError(
             f"cannot write {final}: {error.strerror or error}; "
-            "make room or choose another --out, then run the same command to resume"
+            f"{remedy}, then run the same command to resume"
         ) from error
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -98,7 +98,7 @@ class ObjectFolder:
             folder = tempfile.gettempdir()
             raise BuildError(
                 f"cannot write {self.where(name)}: {error.strerror or error}; "
-                f"is there room in {folder} (TMPDIR)?"
+                f"make room in {folder}, or set TMPDIR to a folder with more room"
             ) from error
 
     def sync(self, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, Final
 
 from schemas.text.redact import without_credentials
@@ -20,6 +21,18 @@ LOCAL_CACHE: Final = (
 def flag(name: str) -> str:
     """Return the command line flag of an option, such as --keep-last for keep_last."""
     return f"--{name.replace('_', '-')}"
+
+
+def whole_number(name: str, value: object) -> int:
+    """Return the value of a Python argument as an int. numpy's integers are allowed, too.
+
+    Raises:
+        TypeError: the value is not a whole number. The message names the argument.
+    """
+    try:
+        return index(value)  # type: ignore[arg-type] # this is what the check is for
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected a whole number") from None
 
 
 def check_range(

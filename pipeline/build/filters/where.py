@@ -23,6 +23,7 @@ from pipeline.build.filters.complexity_kernel import low_complexity
 from pipeline.build.filters.where_hints import (
     blanks_hint,
     refuse_other_operators,
+    regex_hint,
     types_hint,
     without_literals,
 )
@@ -192,7 +193,8 @@ def where(text: str, metadata: Columns = ()) -> Where:
         tried = frame.select(expression.alias("kept"))
     except PolarsError as error:
         raise OptionError(
-            f"--where {text!r} cannot be evaluated: {_line(error)}; {types_hint(frame)}"
+            f"--where {text!r} cannot be evaluated: {_line(error)}; "
+            f"{regex_hint(str(error)) or types_hint(frame)}"
         ) from error
     if tried["kept"].dtype not in (pl.Boolean, pl.Null):
         raise OptionError(
@@ -221,7 +223,11 @@ def _headers(block: RecordBlock) -> HeaderColumns:
 
 
 def _line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    """Return the first line of an error's message. For a regular expression, add the cause, which
+    is in a later line."""
+    first, *more = str(error).splitlines()
+    causes = [line.removeprefix("error: ") for line in more if line.startswith("error: ")]
+    return " ".join([first, *causes])
 
 
 def _columns(block: RecordBlock, names: tuple[str, ...]) -> dict[str, Any]:

@@ -49,6 +49,13 @@ def blanks_hint(text: str, columns: Sequence[str]) -> str:
     return "texts need single quotes, and names with blanks need double quotes"
 
 
+def regex_hint(message: str) -> str:
+    """Return advice if an error's message is about a regular expression, else ""."""
+    if "regex" not in message:
+        return ""
+    return "correct the pattern of regexp_like, or use contains to search for a plain text"
+
+
 def types_hint(frame: pl.DataFrame) -> str:
     """Return the kind of value to compare each column with.
 

@@ -120,7 +120,11 @@ def create_spill(
             prefix="thdpack-spill-", dir=work.where() if work.local else None
         ) as scratch:
             blocks = Path(scratch) / name
-            with written_atomically(blocks, scratch=Path(scratch), durable=False) as local:
+            full = f"make room in {Path(scratch).parent}, or set TMPDIR to a folder with more room"
+            remedies = {} if work.local else {"remedy": full}
+            with written_atomically(
+                blocks, scratch=Path(scratch), durable=False, **remedies
+            ) as local:
                 writer = SpillWriter(local, schema)
                 yield writer
             with work.written(name, durable=False) as file:

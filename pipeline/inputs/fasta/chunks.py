@@ -23,6 +23,10 @@ reads beyond the range are longer."""
 
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"
+_CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1f]")
+"""Bytes that no text has."""
+_LOOKED_AT: Final = 512
+"""Number of bytes in which to look for such bytes."""
 
 
 def whole_records(
@@ -91,7 +95,9 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
             return at
         line = _BLANK_LINE.match(buffer, at, filled)
         if line is None:
-            raise FastaSyntaxError("expected '>' before residues", base + at)
+            binary = _CONTROL.search(buffer, at, min(filled, at + _LOOKED_AT))
+            wrong = "not text, but binary data" if binary else "expected '>' before residues"
+            raise FastaSyntaxError(wrong, base + at)
         if line.end() == filled and not at_end:
             return None
         at = line.end()

@@ -9,6 +9,7 @@ mapped file would free no space. A .part file counts with the size of the comple
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -223,9 +224,10 @@ class CacheFolder:
             yield
         except OSError as error:
             reason = error.strerror or error
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise CacheError(
                 f"{self.path}: the cache cannot be used: {reason}; "
-                "free space in this folder or choose another cache_dir"
+                f"{'free space in this folder or ' if full else ''}choose another cache_dir"
             ) from error
 
     @contextmanager

@@ -132,6 +132,10 @@ def test_the_bytes_of_a_filtered_dataset_do_not_depend_on_the_number_of_workers(
             "uses the function avg, but may only use functions of a single record",
         ),
         ("length > (select 1)", "--where"),
+        (
+            "regexp_like(description, 'kinase[')",
+            "regex parse error: unclosed character class; correct the pattern",
+        ),
         ("taxid = 'x'", "cannot be evaluated: cannot compare string with numeric type"),
         ("taxid = 'x'", "; compare taxid with a number without quotes"),
         ("organism = 9606 and fragment = 'x'", "organism with a text in single quotes"),

@@ -208,5 +208,8 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
     dataset: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DatasetError, match=r"file/cache: the cache cannot be used"):
+    with pytest.raises(
+        DatasetError, match=r"file/cache: the cache cannot be used: .*; choose"
+    ) as raised:
         ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "file" / "cache")
+    assert "free space" not in str(raised.value)
