@@ -120,10 +120,12 @@ def create_spill(
             prefix="thdpack-spill-", dir=work.where() if work.local else None
         ) as scratch:
             blocks = Path(scratch) / name
-            full = f"make room in {Path(scratch).parent}, or set TMPDIR to a folder with more room"
-            remedies = {} if work.local else {"remedy": full}
+            remedy = "make room or choose another --out"
+            if not work.local:
+                folder = Path(scratch).parent
+                remedy = f"make room in {folder}, or set TMPDIR to a folder with more room"
             with written_atomically(
-                blocks, scratch=Path(scratch), durable=False, **remedies
+                blocks, scratch=Path(scratch), durable=False, remedy=remedy
             ) as local:
                 writer = SpillWriter(local, schema)
                 yield writer
