@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pipeline.reader.cache.cache_folder import DEFAULT_BYTES
-from pipeline.reader.cursor import Ranks
+from pipeline.reader.ranks import Ranks
 from schemas.text.byte_size import parse_bytes
 from schemas.text.option_checks import LOCAL_CACHE, check_local, whole_number
 
