@@ -109,7 +109,7 @@ def test_unusual_text_is_read_as_documented(text: bytes, expected: list[tuple[st
         (b">a\nMK\n;\x00\n", 3, "binary"),
         (b">a\r\nMK\r\n>b\r\nM\xe5\r\n", 4, "not UTF-8"),
         (b">a\nMK\t\x07\n", 2, "binary"),
-        (b"\x89PNG\r\n\x1a\n", 1, "expected '>'"),
+        (b"\x89PNG\r\n\x1a\n", 1, "not text, but binary data"),
     ],
 )
 def test_broken_text_is_an_error_that_names_its_line(text: bytes, line: int, message: str) -> None:
