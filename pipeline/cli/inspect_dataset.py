@@ -83,7 +83,10 @@ def show_summary(dataset: str | Path) -> None:
 
 
 def _option_words(manifest: Manifest) -> Iterator[str]:
-    """Yield the options of a build as words of a shell command, without those not given."""
+    """Yield the options of a build as words of a shell command.
+
+    Options without a value, and flags that are off, are left out.
+    """
     for name, value in manifest.options.items():
         if value is None or value is False:
             continue

@@ -126,10 +126,10 @@ def search_settings(
     if not candidates:
         least = cluster.number * manifest.capacity
         raise ValueError(
-            f"a step on {plural(cluster.number, 'GPU')} has at least {least:,} tokens (one "
-            f"bucket of {manifest.capacity:,} tokens per GPU), but the published batch of {model} "
-            f"is {PUBLISHED_RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset with a "
-            "smaller --capacity"
+            f"without context parallelism, a step on {plural(cluster.number, 'GPU')} has at least "
+            f"{least:,} tokens (one bucket of {manifest.capacity:,} tokens per GPU), but the "
+            f"published batch of {model} is {PUBLISHED_RUNS[model].tokens_per_step:,}: use fewer "
+            "GPUs, or a dataset with a smaller --capacity"
         )
     room = GPU_GIB[cluster.gpu] * ROOM
     fitting = sorted(
@@ -158,7 +158,8 @@ def _context_parallel_sizes(cluster: Cluster, model: str, capacity: int) -> list
 def _candidates(
     manifest: Manifest, model: str, cluster: Cluster, fp8: bool, context_parallel: int
 ) -> Iterator[Candidate]:
-    """Yield settings of one context-parallel size whose batch is close to the trainer's default."""
+    """Yield settings of one context-parallel size. Their batch is close to the published batch or,
+    for a small dataset, to the smaller batch that the trainer chooses."""
     number = cluster.number
     available = GPU_GIB[cluster.gpu] * 2**30
     published = PUBLISHED_RUNS[model].tokens_per_step / manifest.capacity

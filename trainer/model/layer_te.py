@@ -123,7 +123,7 @@ class FeedForward(nn.Module):
 
 class Layer(nn.Module):
     stays_bf16 = False
-    """True if the layer computes in bf16 although the model runs in a low precision."""
+    """True if the layer computes in bf16 although the model runs in low precision."""
 
     def __init__(self, options: ModelOptions, recompute: Recompute, slices: Slices) -> None:
         super().__init__()

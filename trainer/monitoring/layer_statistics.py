@@ -7,7 +7,7 @@ Transformer Engine computes the statistics, with the package nvdlfw_inspect.
                                           "value"}; each value covers all ranks; written by rank 0
     OUT/statistics/nvdlfw_inspect_logs/   log messages of nvdlfw_inspect, one file per rank
 
-Use these statistics to examine a run whose loss does not fall as expected in a low precision. A
+Use these statistics to examine a run whose loss does not fall as expected in low precision. A
 step with statistics takes several times as long, because each statistic is one more pass over a
 tensor, and the host waits for the result. Other steps take almost no additional time. With
 --recompute, recomputed activations count twice.
@@ -191,7 +191,7 @@ def _initialize(folder: Path, collected: LayerStatistics) -> None:
 def configuration(options: TrainOptions) -> str:
     """Return the content of config.yaml.
 
-    The file selects statistics of all layers. For layers in a low precision, the file also selects
+    The file selects statistics of all layers. For layers in low precision, the file also selects
     statistics of the rounding.
     """
     low = precision.low_layers(options.compute, options.model.layers)

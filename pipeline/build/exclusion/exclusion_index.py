@@ -120,7 +120,8 @@ class ExclusionIndex:
         `match_keys`), int64[M]; NO_MATCH if there is none.
 
         Args:
-            tokens, edges: uint8[T] and int64[N + 1], tokens of the N records, and their edges.
+            tokens, edges: uint8[T] and int64[N + 1]; the tokens of record i are
+                tokens[edges[i]:edges[i + 1]].
         """
         rows = candidates.rows
         best = np.full(rows.size, NO_MATCH, dtype=np.int64)

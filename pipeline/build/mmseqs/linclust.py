@@ -14,7 +14,7 @@ from schemas.errors import OptionError
 SETTINGS: Final = (
     *("--dbtype", "1"),  # proteins, even if all letters are A, C, G or T
     *("-c", "0.8"),
-    *("--cov-mode", "0"),  # the alignment covers 80 % of both sequences
+    *("--cov-mode", "0"),  # the alignment covers at least 80 % of each sequence
     *("-e", "0.001"),
     *("--cluster-mode", "0"),
     *("--kmer-per-seq", "21"),
@@ -38,7 +38,7 @@ def linclust_identity(value: str, option: str = "clusters") -> str:
         identity = 0
     if not 0 < identity <= 1:
         raise OptionError(
-            f"--{option} {value}: expected an identity above 0, up to 1, such as mmseqs:0.5, "
-            "or a table of clusters"
+            f"--{option} {value}: expected a table of clusters, or mmseqs:IDENTITY with an "
+            "identity above 0, up to 1, such as mmseqs:0.5"
         )
     return f"{identity:g}"

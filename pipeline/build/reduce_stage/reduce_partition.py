@@ -1,4 +1,4 @@
-"""The reduce stage: turn a partition's records into shards, and a row of records/ for each record.
+"""The reduce stage: write a partition's shards, and a row of records/ for each of its records.
 
 1. Read the partition from the spills, the files that map tasks wrote. A partition that does not fit
    into memory is read in parts (`large_partition`).
@@ -116,7 +116,8 @@ def _every_variant(
 
 
 def _newly_shown(task: ReduceTask, partition: Partition, drawn: DrawnRecords) -> list[NewlyShown]:
-    """Return, for each variant, what it shows first; zeros without --sample-clusters."""
+    """Return, for each variant, the number of members of clusters that are in no earlier variant,
+    and the number of residues that are in no earlier variant; zeros without --sample-clusters."""
     rows, job = partition.rows, task.job
     if not job.sampled:
         return [NewlyShown()] * job.variants.stop
@@ -168,7 +169,8 @@ def _pack_and_write(
     Args:
         partition: a ReduceTask's partition has a row for each record. A RestTask's partition has a
             row for each sequence, and only the rows of first sequences are written.
-        exclusions: entries of --exclude; None for a RestTask, all of whose records are kept.
+        exclusions: entries of --exclude; None without --exclude, and for a RestTask, all of whose
+            records are kept.
     """
     packed: list[PackedVariant] = []
     records, matched = None, 0

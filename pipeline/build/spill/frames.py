@@ -23,8 +23,8 @@ FRAME_HEADER: Final = _SIZE_BYTES + 16
 """Size of a frame's header in bytes. A header holds the size and the hash of the message (the
 serialized record batch) that follows it."""
 FRAME_BYTES: Final = 8 << 20
-"""Approximate maximum bytes of a frame. A reader holds a whole frame in memory. Without this limit,
-records with long ids could form a frame of 24 MiB or more."""
+"""Approximate maximum size of a frame in bytes. A reader holds a whole frame in memory. Without
+this limit, records with long ids could form a frame of 24 MiB or more."""
 
 
 def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:

@@ -29,7 +29,7 @@ def compare_variants(
 ) -> Iterator[str]:
     """Check that each variant holds the records that it should hold, once.
 
-    Except with --long crop and --sample-clusters, each variant must hold the same sequences as
+    Unless --long crop or --sample-clusters is given, each variant must hold the same sequences as
     variant 0.
 
     Args:
@@ -55,7 +55,8 @@ def compare_variants(
         if firsts[variant] != records and variant:
             yield (
                 f"variant {variant} has first sequences of {plural(firsts[variant], 'record')}, "
-                f"but {records} were {'kept' if sampled is None else 'kept or drawn'}"
+                f"but {records} were kept"
+                f"{'' if sampled is None else ' outside clusters or drawn from clusters'}"
             )
         elif same_sequences and (fingerprints[variant] - fingerprints[0]) % (1 << 64):
             yield f"variant {variant} does not have the same sequences as variant 0"
@@ -65,7 +66,8 @@ def compare_variants(
 
 
 _Totals = tuple[int, int, tuple[int, ...]]
-"""Number of clusters, number of members, and number of members that the first variants show."""
+"""Number of clusters, number of members, and, for each variant, number of members that are in
+this variant or an earlier one."""
 
 
 def _totals(sampled: SampledClusters) -> _Totals:
@@ -74,7 +76,7 @@ def _totals(sampled: SampledClusters) -> _Totals:
 
 def _described(clusters: int, members: int, shown: tuple[int, ...]) -> str:
     counts = f"{plural(clusters, 'cluster')} with {plural(members, 'member')}"
-    return f"{counts}, of which the first variants show {', '.join(map(str, shown))}"
+    return f"{counts} (members drawn so far, for each variant: {', '.join(map(str, shown))})"
 
 
 def _seen(job: DeepJob, variant: int) -> NDArray[np.bool_]:
@@ -113,7 +115,9 @@ class _Members:
         drawn = seen[self.ordinal]
         counts = np.add.reduceat(drawn, self._first, dtype=np.int64) if self.clusters else drawn
         wrong = self.ordinal[self._first[counts != 1]]
-        findings.add(f"its cluster does not have one record in {buckets_of(variant)}", wrong)
+        findings.add(
+            f"its cluster does not have exactly one record in {buckets_of(variant)}", wrong
+        )
         if variant == 0:
             placed = job.rows["shard"][self.ordinal] != 0
             findings.add(not_seen(0), self.ordinal[placed & ~drawn])

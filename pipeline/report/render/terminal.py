@@ -188,7 +188,7 @@ def _overview(report: Report) -> Iterable[Text]:
 
 
 def _headers(found: HeaderCounts) -> Iterable[_Part]:
-    """Draw the counts of what headers state, or nothing if they state nothing."""
+    """Draw the counts of values that headers state. Draw nothing if there are no such values."""
     stated = header_tables.headers(found)
     if stated.rows:
         yield _title("records by database, protein existence and fragment, from their headers")
@@ -256,7 +256,8 @@ def _splits(report: Report) -> Iterable[_Part]:
 
 
 def _budget(report: Report) -> Iterable[_Part]:
-    """Draw the budget. Sources of tokens/s are below, because their column would be too wide."""
+    """Draw a table of training times. Print the sources of the tokens/s below the table, because
+    a column for them would be too wide."""
     *head, _ = tables.budget(report).head
     yield from _drawn(Table(tuple(head), [row[:-1] for row in tables.budget(report).rows], words=2))
     presets: dict[str, dict[str, None]] = {}

@@ -186,7 +186,7 @@ def test_the_layout_of_spills_does_not_change_the_bytes(
     task_bytes: int,
 ) -> None:
     """A map task writes one spill. If the build has at least GROUPED_FROM partitions, the spill is
-    grouped by partition. Else it has one block after another, as the records were parsed.
+    grouped by partition. Otherwise, its blocks are in the order in which records were parsed.
 
     The inputs are so small that some partitions of a spill are empty.
     """

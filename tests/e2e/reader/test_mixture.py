@@ -33,7 +33,7 @@ from tests.helpers.processes.command_line import Run, preprocess
 def datasets(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Build three datasets of about 215, 30 and 1 buckets, with the same capacity.
 
-    They differ in slots and max_seq_len.
+    The dataset of 30 buckets has a smaller max_seq_len than the other two.
     """
     folder = tmp_path_factory.mktemp("mixture")
     made = [many_shards]

@@ -16,7 +16,7 @@ NOT_SEEN = "its first sequence is not in buckets exactly once"
 
 def not_one(variant: int) -> str:
     where = f"buckets of variant {variant}" if variant else "buckets"
-    return f"its cluster does not have one record in {where}"
+    return f"its cluster does not have exactly one record in {where}"
 
 
 def members(dataset: OpenDataset, *, drawn: bool) -> list[Row]:
@@ -108,7 +108,7 @@ def test_wrong_totals_of_clusters_in_the_manifest_are_found(
             sampled_clusters=replace(manifest.sampled_clusters, members_shown=tuple(wrong)),
         ),
     )
-    counts = "2 clusters with 5 members, of which the first variants show"
+    counts = "2 clusters with 5 members (members drawn so far, for each variant:"
     assert deep(dataset.path) == [
-        f"{counts} {first[0]}, {first[1]}, the manifest says {counts} {wrong[0]}, {wrong[1]}"
+        f"{counts} {first[0]}, {first[1]}), the manifest says {counts} {wrong[0]}, {wrong[1]})"
     ]

@@ -1,8 +1,9 @@
 """Processes that are forked from a server process, which has already imported what they need.
 
 A fork takes 10 ms, but the imports take one to five seconds of CPU. Each xdist worker starts at
-most one `Server` for commands (started.py) and one for ranks (ranks.py). To test the start of an
-interpreter, use `run_process` of command_line.py instead.
+most one `Server` for ranks (ranks.py), and one for each set of modules that commands import before
+they start (started.py). To test the start of an interpreter, use `run_process` of command_line.py
+instead.
 """
 
 from __future__ import annotations

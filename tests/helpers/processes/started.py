@@ -20,8 +20,9 @@ finally:
 """
 """Python source code that runs a command in a fork.
 
-A new interpreter reads fsspec's settings when it starts. When it ends, it waits for threads and
-runs exit handlers. A fork does none of this by itself, so this code does it.
+A new interpreter reads fsspec's settings from the environment when it imports fsspec. When it ends,
+it waits for threads and runs exit handlers. A fork does none of this by itself, so this code does
+it.
 """
 
 

@@ -23,8 +23,8 @@ def fasta_entries(
 
     Args:
         allowed: kinds of sequences that are not refused, in addition to unaligned proteins.
-        searched: True to sort the suffixes (`order`), with which thdpack searches the sequences
-            itself; False if only MMseqs2 searches them.
+        searched: True if thdpack itself searches the sequences, which needs their sorted suffixes
+            (`order`); False if only MMseqs2 searches them.
     Raises:
         InputError: the file cannot be read, breaks a rule of FASTA, or holds nucleotides or an
             alignment.

@@ -123,7 +123,7 @@ def test_a_wrong_identity_is_a_clear_error(
 ) -> None:
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--clusters", value)
     assert done.returncode == 2
-    assert f"--clusters {value}: expected an identity above 0, up to 1" in done.stderr
+    assert f"--clusters {value}: expected a table of clusters, or mmseqs:IDENTITY" in done.stderr
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint with tensors of other shapes than in the run is refused with a reason."""
+"""A checkpoint whose tensors differ in shape from those of the run is refused with a reason."""
 
 from __future__ import annotations
 
