@@ -59,9 +59,9 @@ def prepared(
             report.note(f"skipped {without_credentials(skipped.line)}")
         _refuse_other_plan(destination, options, planned)
         if existing is not None:
-            _refuse_other_dataset(existing, options, planned, destination.out.where())
+            refuse_other_dataset(existing, options, planned, destination.out.where())
             if existing.variants < options.variants and not options.overwrite:
-                report.note(_adding_variants(existing, options))
+                report.note(adding_variants(existing, options))
         if others := destination.other_builds(planned, options):
             report.note(
                 f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}: if "
@@ -79,7 +79,7 @@ def prepared(
                 raise
 
 
-def _adding_variants(existing: Manifest, options: PreprocessOptions) -> str:
+def adding_variants(existing: Manifest, options: PreprocessOptions) -> str:
     """Return a note about a build that adds variants to an existing dataset."""
     added = f"variants {existing.variants} to {options.variants - 1}"
     if options.variants == existing.variants + 1:
@@ -118,7 +118,7 @@ def existing_dataset(destination: Destination, options: PreprocessOptions) -> Ma
         raise ManifestError(f"{error}; --overwrite replaces it") from error
 
 
-def _refuse_other_dataset(
+def refuse_other_dataset(
     existing: Manifest, options: PreprocessOptions, planned: Plan, out: str
 ) -> None:
     """Refuse to replace a dataset that differs in options, version, or the files' names or sizes.

@@ -133,6 +133,9 @@ def _read(arguments: list[str]) -> Any:
         name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
         refuse_unknown_options(arguments[1:], options)
         suggest_choices(arguments[1:], options)
+        given = {word.partition("=")[0] for word in arguments}
+        if issubclass(options, PreprocessArguments) and not given & {"--out", "--help", "-h"}:
+            raise UsageError("--out is missing: add --out DATASET, the dataset's folder or URL")
         with own_errors(*options.__mro__):
             found, left = tyro.cli(
                 options,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 from pipeline.build.build_plan import plan
+from pipeline.build.destination.destination import open_destination
 from pipeline.build.options import PreprocessOptions
+from pipeline.build.prepare_build import adding_variants, existing_dataset, refuse_other_dataset
 from pipeline.cli.arguments import UsageError
 from pipeline.inputs.expand import refuse_inside
 from pipeline.storage.s3.first_contact import refuse_unreachable
@@ -55,10 +57,23 @@ def _dry_run(options: PreprocessOptions) -> int:
     tasks = plural(len(planned.ranges), "task")
     tasks += f", and divide the records into {plural(planned.partitions, 'partition')} by hash"
     print(f"would read {planned.input_bytes:,} bytes in {tasks}")
+    existing = None
+    if not options.overwrite:
+        destination = open_destination(options.out)
+        existing = existing_dataset(destination, options)
+    variants = options.variants
+    if existing is not None:
+        refuse_other_dataset(existing, options, planned, destination.out.where())
+        variants -= existing.variants
+        print(
+            f"this build {adding_variants(existing, options)}"
+            if variants
+            else "the dataset is here already: would only compare the inputs with it"
+        )
     one = 1.1 * planned.fasta_bytes / 1e6
-    where = without_credentials(options.out)
-    size = f"{one * options.variants:,.1f} MB in {where} for the dataset"
-    if options.variants > 1:
-        size += f" ({plural(options.variants, 'variant')} of {one:,.1f} MB)"
-    print(f"would need about {size}, and about {one:,.1f} MB more during the build")
+    if variants:
+        size = f"{one * variants:,.1f} MB in {without_credentials(options.out)} for the dataset"
+        if variants > 1:
+            size += f" ({plural(variants, 'variant')} of {one:,.1f} MB)"
+        print(f"would need about {size}, and about {one:,.1f} MB more during the build")
     return 0

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import xxhash
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cursor import GlobalCursor
+from pipeline.reader.data_loader_guard import refuse_data_loader
 from pipeline.reader.order.mixture_order import Phase, Weight, assigned_in_phases, phases_of
 from pipeline.reader.reader_options import ReaderOptions, checked_url, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader
@@ -98,6 +99,19 @@ class Mixture(ReaderOptions, GlobalCursor):
             stop=partial(_stop, splits),
             block=max(1, _TABLE // max(ranks.groups, 64)),
         )
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> NoReturn:
+        """Refuse to give a length, because each dataset has its own epochs.
+
+        Raises:
+            DataLoaderError: torch's DataLoader uses this mixture as its dataset.
+            TypeError: otherwise.
+        """
+        refuse_data_loader()
+        raise TypeError("a Mixture has no length, because each of its datasets has its own epochs")
 
     def __repr__(self) -> str:
         urls = (str(url) for url, _ in _pairs(self.datasets))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field
 from decimal import Decimal
@@ -24,6 +24,8 @@ _SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
 accept as options."""
 _GROUP: Final = re.compile(r"[\w-]+-(kwargs|args|config)$")
 """Pattern of the name of a group of settings, such as `adamw-kwargs` for `adamw_kwargs.lr=1`."""
+_MOST_LISTED: Final = 8
+"""Maximum number of options that an error lists."""
 _OF_TYRO: Final = ("--tyro-print-completion", "--tyro-write-completion")
 _PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
@@ -167,14 +169,17 @@ def refuse_foreign_options(
             raise InvalidOptionError(f"{word}: options begin with two hyphens: {remedy}")
 
 
-def refuse_unknown_options(words: Sequence[str], options: type[Any]) -> None:
-    """Refuse options that a subcommand does not have.
+def refuse_unknown_options(
+    words: Sequence[str], *options: type[Any], aliases: Collection[str] = ()
+) -> None:
+    """Refuse options that a command does not have.
 
     tyro, too, refuses them. But if one stands before the arguments without hyphens, tyro takes
     these for its values, and says only that they are missing.
 
     Args:
-        options: class of the subcommand's options.
+        options: classes of the command's options.
+        aliases: other names of options.
     Raises:
         InvalidOptionError: there is such an option. The message names the most similar option.
     """
@@ -182,16 +187,21 @@ def refuse_unknown_options(words: Sequence[str], options: type[Any]) -> None:
 
     known = [
         flag(name)
-        for name, hint in get_type_hints(options, include_extras=True).items()
+        for each in options
+        for name, hint in get_type_hints(each, include_extras=True).items()
         if tyro.conf.Positional not in get_args(hint)
     ]
+    known += aliases
     for word in words:
         given = word.partition("=")[0].replace("_", "-")
         if word == "--":
             return
         if given.startswith("--") and given not in (*known, "--help", *_OF_TYRO):
             close = difflib.get_close_matches(given, known, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}"
+            listed = f"the options are {', '.join(known)}"
+            if len(known) > _MOST_LISTED:
+                listed = "--help lists all options"
+            meant = f"did you mean {close[0]}?" if close else listed
             raise InvalidOptionError(f"no option {given}: {meant}")
 
 

@@ -14,6 +14,7 @@ from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
     refuse_foreign_options,
+    refuse_unknown_options,
     suggest_choices,
     with_flowing_help,
 )
@@ -96,14 +97,15 @@ def _show_presets(word: str) -> NoReturn:
 
 
 def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
-    """Refuse flags of other trainers, incomplete values (such as `fp8` for --precision), and
-    options that are given twice. tyro would silently ignore the first of the two.
+    """Refuse unknown flags, flags of other trainers, incomplete values (such as `fp8` for
+    --precision), and options that are given twice. tyro would silently ignore the first of the two.
 
     Raises:
         SystemExit: there is such a flag, value or option (code 2).
     """
     try:
         refuse_foreign_options(words, OTHERS, takes_files=False)
+        refuse_unknown_options(words, *_SECTIONS, aliases=ALIASES)
         suggest_choices(words, *_SECTIONS)
     except InvalidOptionError as error:
         _refuse(str(error))

@@ -177,6 +177,24 @@ def test_variants_are_added_only_to_a_dataset_of_the_same_inputs(run: Run, tmp_p
     assert digest(tmp_path / "out") == before
 
 
+def test_a_dry_run_says_which_variants_a_build_would_add(
+    run: Run, sample: Path, tmp_path: Path
+) -> None:
+    words = ("preprocess", sample, "--out", tmp_path / "out")
+    assert "(4 variants of 0.6 MB)" in run(*words, "--variants", 4, "--dry-run").stdout
+    assert run(*words, "--variants", 2).returncode == 0
+    for variants, said in (
+        (2, "the dataset is here already"),
+        (3, "adds variant 2 to this dataset"),
+        (5, "adds variants 2 to 4 to this dataset"),
+        (5, "(3 variants of 0.6 MB)"),
+    ):
+        assert said in run(*words, "--variants", variants, "--dry-run").stdout
+    done = run(*words, "--variants", 1, "--dry-run")
+    assert done.returncode == 1
+    assert "--variants 1, but it has 2 variants" in done.stderr
+
+
 def test_a_task_list_adds_variants_to_a_dataset(run: Run, corpus: Path, tmp_path: Path) -> None:
     whole, grown = tmp_path / "whole", tmp_path / "grown"
     assert run("preprocess", corpus, "--out", whole, *WORDS, "--variants", 3).returncode == 0

@@ -45,6 +45,8 @@ from tests.helpers.processes.command_line import Run, preprocess
         ("inspect d --bucket -1", "--bucket is -1, expected at least 0"),
         ("verify d --workers -1", "--workers is -1, expected at least 1"),
         ("stats x --read-tokens", "--read-tokens reads the shards of a dataset, but no input"),
+        ("preprocess x", "--out is missing: add --out DATASET"),
+        ("plan-tasks x --variants 2", "--out is missing: add --out DATASET"),
         ("inspect d --bucket first", "--bucket is 'first', expected a whole number"),
     ],
 )

@@ -118,6 +118,12 @@ def loaders_refuse(dataset: Path) -> None:
         with pytest.raises(TypeError, match="iterate over the reader itself"):
             subset[0]
         assert reader[3].position == -1
+    with Mixture([(dataset, 1)]) as mixture:
+        with pytest.raises(TypeError, match="iterate over the reader itself"):
+            next(iter(DataLoader(mixture)))  # type: ignore[arg-type]
+        assert mixture  # although it has no length
+        with pytest.raises(TypeError, match="a Mixture has no length"):
+            len(mixture)
 
 
 class OpenedInWorkers(IterableDataset[int]):

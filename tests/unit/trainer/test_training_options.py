@@ -136,7 +136,7 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
             ["esm2-8m", "--data", "d", "--tokens-per-step", "5000", "--buckets-per-step", "3"],
             "--tokens-per-step and --buckets-per-step both set the batch: give only one",
         ),
-        (["esm2-8m", "--data", "d", "--lerning-rate", "1"], "meant: --lr, --learning-rate FLOAT"),
+        (["esm2-8m", "--data", "d", "--lerning-rate", "1"], "did you mean --learning-rate?"),
         (["esm2-8m", "--data", "d", "--precision", "fp8"], "mean fp8-delayed, fp8-current, fp8-"),
         (["esm2-8m", "--data", "d", "--precision=block"], "--precision block: did you mean fp8-"),
         (["esm2-9m", "--data", "d"], "no preset esm2-9m: did you mean esm2-8m?"),
