@@ -171,15 +171,30 @@ def _input_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> st
     Args:
         ours, theirs: size in bytes of each input, by name.
     """
-    found = [f"{as_text(name)} is new" for name in ours if name not in theirs]
-    found += [f"{as_text(name)} is no longer given" for name in theirs if name not in ours]
+    new = [name for name in ours if name not in theirs]
+    gone = [name for name in theirs if name not in ours]
+    for name in tuple(new):  # names begin at the common folder, which other inputs may change
+        same = [old for old in gone if _same_file(name, old) and ours[name] == theirs[old]]
+        if len(same) == 1:
+            new.remove(name)
+            gone.remove(same[0])
+    found = [f"{as_text(name)} is new" for name in new]
+    found += [f"{as_text(name)} is no longer given" for name in gone]
     found += [
         f"{as_text(name)} had {theirs[name]:,} bytes and has {size:,}"
         for name, size in ours.items()
         if theirs.get(name, size) != size
     ]
     more = f" and {len(found) - _MOST_INPUTS:,} more" if len(found) > _MOST_INPUTS else ""
-    return f"{', '.join(found[:_MOST_INPUTS])}{more}" if found else "they are in another order"
+    if found:
+        return f"{', '.join(found[:_MOST_INPUTS])}{more}"
+    renamed = "the folder that they have in common differs, which changes their names"
+    return "they are in another order" if set(ours) == set(theirs) else renamed
+
+
+def _same_file(one: str, other: str) -> bool:
+    """Return whether two names of inputs may name the same file, seen from different folders."""
+    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
 
 
 def _refuse_other_plan(destination: Destination, options: PreprocessOptions, planned: Plan) -> None:

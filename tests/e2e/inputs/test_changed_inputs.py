@@ -105,5 +105,12 @@ def test_if_a_dataset_was_built_from_other_inputs_the_error_names_the_first_diff
     assert said(b, a) == "they are in another order"
     assert said(a, others[0]) == "c.fasta is new, b.fasta is no longer given"
     assert said(*names) == "c.fasta is new, d.fasta is new, e.fasta is new and 1 more"
+    inner = tmp_path / "inner" / "g.fasta"
+    inner.parent.mkdir()
+    inner.write_bytes(b">g\nMKT\n")
+    wide = (*words[:-1], tmp_path / "wide")
+    assert run("preprocess", a, inner, *wide).returncode == 0
+    done = run("preprocess", inner, *wide)  # its name no longer begins with inner/
+    assert "the inputs differ: a.fasta is no longer given);" in done.stderr
     b.write_bytes(b">b\nMK\n")
     assert said(a, b) == "b.fasta had 12 bytes and has 6"
