@@ -136,14 +136,17 @@ def refuse_other_dataset(
         if existing.options.get(name) != value
     ]
     changed += _named_file_differences(planned, existing)
-    if options.variants < existing.variants:
-        changed.append(f"--variants {options.variants}, but it has {existing.variants} variants")
     ours = [(source.name, source.bytes) for source in planned.sources]
     theirs = [(entry.name, entry.bytes) for entry in existing.inputs]
     if ours != theirs:
         changed.append(f"the inputs differ: {_input_differences(dict(ours), dict(theirs))}")
     if existing.version != __version__:
         changed.append(f"thdpack {existing.version} → {__version__}")
+    if not changed and options.variants < existing.variants:
+        raise DatasetError(
+            f"{out}: has {existing.variants} variants, and --variants is {options.variants}: give "
+            f"--variants {existing.variants} to keep them, or replace the dataset with --overwrite"
+        )
     if changed:
         raise DatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); {OTHER_OUT}")
 

@@ -57,10 +57,11 @@ def _dry_run(options: PreprocessOptions) -> int:
     tasks = plural(len(planned.ranges), "task")
     tasks += f", and divide the records into {plural(planned.partitions, 'partition')} by hash"
     print(f"would read {planned.input_bytes:,} bytes in {tasks}")
-    existing = None
-    if not options.overwrite:
-        destination = open_destination(options.out)
-        existing = existing_dataset(destination, options)
+    destination = open_destination(options.out)
+    existing = existing_dataset(destination, options)
+    if options.overwrite and destination.manifest() is not None:
+        print(f"would replace the dataset in {without_credentials(options.out)}")
+        existing = None
     variants = options.variants
     if existing is not None:
         refuse_other_dataset(existing, options, planned, destination.out.where())

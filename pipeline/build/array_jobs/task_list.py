@@ -168,7 +168,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
             run_once(task, lambda _: None, out=destination.out, durable=True)
         with destination.out.written(PLAN) as file:
             file.write(signed(listed.to_json()))
-        if existing is not None and not options.overwrite:
+        if existing is not None and not options.overwrite and not listed.first_variant:
             report.note(
                 f"{destination.out.where()}: a dataset of inputs with these names and sizes is "
                 "here already. The tasks check whether the contents are equal, too; `thdpack "

@@ -161,7 +161,7 @@ def test_variants_added_later_give_the_bytes_of_one_build(
     assert "nothing to do" in done.stdout
     done = run("preprocess", corpus, "--out", out, *options)
     assert done.returncode != 0
-    assert "--variants 1, but it has 4 variants" in done.stderr
+    assert "has 4 variants, and --variants is 1: give --variants 4" in done.stderr
 
 
 def test_variants_are_added_only_to_a_dataset_of_the_same_inputs(run: Run, tmp_path: Path) -> None:
@@ -190,9 +190,11 @@ def test_a_dry_run_says_which_variants_a_build_would_add(
         (5, "(3 variants of 0.6 MB)"),
     ):
         assert said in run(*words, "--variants", variants, "--dry-run").stdout
+    replaced = run(*words, "--dry-run", "--overwrite").stdout
+    assert f"would replace the dataset in {tmp_path / 'out'}" in replaced
     done = run(*words, "--variants", 1, "--dry-run")
     assert done.returncode == 1
-    assert "--variants 1, but it has 2 variants" in done.stderr
+    assert "has 2 variants, and --variants is 1: give --variants 2" in done.stderr
 
 
 def test_a_task_list_adds_variants_to_a_dataset(run: Run, corpus: Path, tmp_path: Path) -> None:
