@@ -6,10 +6,10 @@
 Numerical tests (unit, golden, property) run with several instruction sets, numbers of threads and
 seeds. The whole suite runs three times under normal conditions, and once under each special
 condition: in shuffled order, beside busy loops, on one pytest worker, as a user who is not root,
-with a small temporary disk, without ../shared (real corpora, which some tests need), without a
-network, on other versions of Python, and so on. Each of these runs is a row of the table. All rows
-together take hours. If this machine cannot run a row, the table gives the reason. docs/soak.md has
-results.
+with a small temporary disk, without ../shared (the folder of real corpora that some tests need),
+without a network, on other versions of Python, and so on. Each of these runs is a row of the table.
+All rows together take hours. If this machine cannot run a row, the table gives the reason.
+docs/soak.md has results.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ def clone(folder: Path) -> tuple[str, ...]:
 
 
 def as_nobody(folder: Path) -> tuple[str, ...]:
-    """Copy the repository and its kernels for a user who is not root; return that user's command.
+    """Copy the repository and its compiled Cython modules for a user who is not root; return the
+    beginning of that user's command.
 
     Python may be installed under /root. If /root has mode 700, other users cannot enter it. The
     command then hides /root behind an empty file system, in which only the Python installation is

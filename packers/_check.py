@@ -1,4 +1,4 @@
-"""The argument check of every packer."""
+"""The argument check that all packers share."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def close_gaps(
     cdef long long index, exchanged, target = 0
     cdef Py_ssize_t most = pool_size + _MOVES * buckets  # includes room for exchanged sequences
     cdef long long[::1] pool = np.empty(most, dtype=np.int64)
-    cdef long long[::1] chain = np.full(most, -1, dtype=np.int64)  # links entries of one length
+    cdef long long[::1] chain = np.full(most, -1, dtype=np.int64)  # links pool entries of equal length
     cdef long long[::1] offsets = np.zeros(buckets + 1, dtype=np.int64)
     cdef long long[::1] packed = np.empty(members.shape[0], dtype=np.int64)
     with nogil:
@@ -201,7 +201,7 @@ cdef long long _close_gap(
     int[::1] bucket_of,
     long long first_bucket,
 ) noexcept nogil:
-    """Make the exchange or addition that leaves the smallest gap in bucket `b`.
+    """Make the move (an exchange or an addition) that leaves the smallest gap in bucket `b`.
 
     Among several such moves, choose the move after which Σ length² is nearest to `target`.
     Return the index of the sequence that was taken out of the bucket, or -1 if there was none.

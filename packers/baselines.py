@@ -12,12 +12,12 @@ from packers._check import checked_lengths
 def pack_next_fit(
     lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
 ) -> NDArray[np.int32]:
-    """Assign each sequence to the only open bucket. If a sequence does not fit, open a new bucket.
+    """Assign sequences to one open bucket. If a sequence does not fit, open the next bucket.
 
     Args:
         lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
         capacity: number of tokens per bucket.
-        max_seqs: largest number of sequences in a bucket.
+        max_seqs: maximum number of sequences that a bucket may hold.
         final: True to keep the last bucket, which is partly filled. If False, the sequences of the
             last bucket are left out.
     Returns:
@@ -44,7 +44,7 @@ def pack_best_fit(
     Args:
         lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
         capacity: number of tokens per bucket.
-        max_seqs: largest number of sequences in a bucket.
+        max_seqs: maximum number of sequences that a bucket may hold.
         final: True to keep the buckets that are open at the end. If False, the sequences of these
             buckets are left out.
         num_open: number of buckets that are open at a time.
@@ -62,7 +62,7 @@ def pack_best_fit(
 
 
 def _renumbered(buckets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the buckets, numbered again from 0 without gaps. -1 stays -1."""
+    """Renumber the buckets from 0 without gaps. -1 stays -1."""
     numbers, renumbered = np.unique(buckets, return_inverse=True)
     return (renumbered - np.count_nonzero(numbers < 0)).astype(np.int32)
 
@@ -78,7 +78,7 @@ def pack_best_fit_decreasing(
     Args:
         lengths: int64[N], lengths in tokens, <cls> and <eos> included.
         capacity: number of tokens per bucket.
-        max_seqs: largest number of sequences in a bucket.
+        max_seqs: maximum number of sequences that a bucket may hold.
         final: True to keep the emptiest bucket. If False, leave out its sequences.
     Returns:
         int32[N], bucket of each sequence, numbered from 0; -1 for a left-out sequence.

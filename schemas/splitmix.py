@@ -1,6 +1,6 @@
-"""The finalizer of SplitMix64: a fast function that mixes the bits of a 64-bit number.
+"""SplitMix64's first output for a 64-bit state: a fast function that mixes the bits of a number.
 
-Shuffles compute their sort keys with this function, which is not cryptographically secure.
+Shuffles compute their sort keys with this function. The function is not cryptographically secure.
 
 Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """
@@ -19,7 +19,8 @@ _SECOND: Final = 0x94D049BB133111EB
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the mixed values, uint64. The function is a bijection."""
+    """Return the first output of SplitMix64 for each value as state, uint64. This is a
+    bijection."""
     z = values + np.uint64(_GAMMA)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)

@@ -128,7 +128,7 @@ def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
     """Check that each rank gets the same number of whole micro-batches in a step.
 
     Args:
-        merged: number of buckets in a micro-batch.
+        merged: number of buckets in a micro-batch, the part of a step that a rank computes at once.
     Raises:
         ValueError: the buckets of a step do not divide evenly.
     """
@@ -146,8 +146,8 @@ def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
 
 
 def _ranks_that_work(micro_batches: float, topology: Topology) -> str:
-    """Return advice such as "use 1, 2 or 4 ranks, or "; "" if no number of ranks works. Of the
-    numbers that work, the advice gives those that are closest to the present number of ranks.
+    """Return advice such as "use 1, 2 or 4 ranks, or "; "" if no number of ranks works. If many
+    numbers work, the advice names those closest to the present number of ranks.
 
     Args:
         micro_batches: buckets of a step, over all ranks, divided by the buckets of a micro-batch.

@@ -74,7 +74,7 @@ class Feed:
 
     def __next__(self) -> Row:
         if self._launched is not None:
-            self._launched.record()  # this event completes when the device has done all work so far
+            self._launched.record()  # completes when the device has done all work queued so far
         started = time.perf_counter()
         bucket = next(self._rows)
         received_at = time.perf_counter()

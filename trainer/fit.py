@@ -88,7 +88,7 @@ def fitted(
     Args:
         options: options with backend and precision resolved, and `buckets_per_step` set.
     Returns:
-        Options and topology with the choices.
+        Options and topology with these choices.
         Reason why the step is not captured in a CUDA graph, if --cuda-graph is auto and there is a
             GPU; "" otherwise.
     Raises:

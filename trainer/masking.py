@@ -3,7 +3,7 @@ inputs of the hash are the seed, the epoch, the bucket's position, and the token
 bucket.
 
 A bucket therefore has the same mask on any rank and with any world size or backend, and a different
-mask in each epoch. Masking launches about twenty small kernels per micro-batch.
+mask in each epoch. Masking launches about twenty small kernels per row.
 
 Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014). schemas/splitmix.py implements
 the same hash in numpy. torch supports little uint64 arithmetic. Therefore this module computes in

@@ -1,4 +1,5 @@
-"""One optimizer step. Its kernels are launched one by one, or captured in CUDA graphs and replayed.
+"""One optimizer step. The kernels of a step are launched one by one, or captured in CUDA graphs and
+replayed.
 
 Two CUDA graphs share their memory. The first captures a micro-batch (masking, forward, backward).
 The second captures the update (gradient norm, clipping, AdamW). A graph reads fixed device
@@ -175,8 +176,8 @@ class Step:
         gradients = self._optimizer.gradients
         gradients.reduce()
         square = gradients.square().double().reshape(1)
-        # This one all-reduce serves loss, counts and norm. On the device, a step has no other
-        # all-reduces, except those of gradients and of delayed scaling.
+        # A single all-reduce sums loss, counts and norm. The only other all-reduces on the device
+        # are those of gradients and of delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(

@@ -1,6 +1,6 @@
 """Write ten copies of a FASTA file into one file.
 
-In all copies but the first, about 2 % of the residues are replaced by random ones.
+In all copies but the first, about 2 % of the residues are replaced by random residues.
 
 python -m benchmarks.offline.corpus swissprot.fasta swissprot_x10.fasta
 """

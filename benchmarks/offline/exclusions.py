@@ -1,4 +1,4 @@
-"""Time a build with --exclude and without, in alternation.
+"""Time builds with and without --exclude, in alternation.
 
     python -m benchmarks.offline.exclusions swissprot_x10.fasta
     python -m benchmarks.offline.exclusions swissprot.fasta --mmseqs --rounds 1

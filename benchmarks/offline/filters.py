@@ -5,10 +5,10 @@
     python -m benchmarks.offline.filters swissprot.fasta uniref.fasta --unknown-headers other.fasta
 
 Each command copies the first FASTA file to the second, unless the second file exists. The copy has
-generated UniRef50 headers of about 110 bytes. The first two commands build from the copy with a
-filter and without. The third command measures what it costs to read the values in headers: it also
-writes a file of the same size whose headers belong to no known family, and builds from both files.
-Builds of the two kinds alternate.
+generated UniRef50 headers of about 128 bytes. The first two commands build from the copy, with a
+filter and without. The third command measures the cost of reading the values in headers: it also
+writes a file of the same size whose headers have an unknown format, and builds from both files.
+Each command alternates its two kinds of build.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def build(fasta: Path, where: str | None) -> float:
 
 
 def write_unknown_headers(made: Path, other: Path) -> None:
-    """Copy a FASTA file, and change its UniRef50 headers so that they belong to no known family."""
+    """Copy a FASTA file, and change its UniRef50 headers to headers of an unknown format."""
     with made.open() as lines, other.open("w") as out:
         out.writelines(line.replace(">UniRef50_", ">Cluster5_", 1) for line in lines)
 

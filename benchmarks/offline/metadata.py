@@ -1,4 +1,4 @@
-"""Measure what a table of `--metadata` costs: time and memory to sort it, and time of a build.
+"""Measure the cost of a table of `--metadata`: time and memory to sort it, and time of a build.
 
     python -m benchmarks.offline.metadata                     # table of 3 M rows, 0.5 M records
     python -m benchmarks.offline.metadata --rows 15000000 --records 0

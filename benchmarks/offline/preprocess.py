@@ -90,7 +90,7 @@ def pss(process: int) -> int:
 def run_job(options: Options, out: Path, *, watch: bool) -> tuple[float, int]:
     """Run a build; return the seconds from its start to its exit, and its peak memory in bytes.
 
-    watch: measure peak memory, which makes the build slower. If False, the peak memory is 0.
+    watch: measure peak memory, which makes the build slower. If False, the returned peak is 0.
     """
     command = [
         sys.executable,

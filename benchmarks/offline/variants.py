@@ -2,8 +2,8 @@
 
     python -m benchmarks.offline.variants --fasta swissprot_x10.fasta --variants 8 --runs 3
 
-The builds run in turn, and the benchmark prints the median of the ratios. Before the builds, the
-input is read into the page cache. Each dataset is removed after its build.
+The two builds alternate, and the benchmark prints the median ratio of their times. Before the
+builds, the input is read into the page cache. Each dataset is removed after its build.
 """
 
 from __future__ import annotations

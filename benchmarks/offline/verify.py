@@ -54,7 +54,8 @@ class Way:
     def run(self, options: Options, *, watch: bool = False) -> tuple[float, float, int]:
         """Run the command; return seconds, CPU seconds, and peak memory in bytes.
 
-        watch: measure the peak memory, which makes the command slower. If False, it is 0.
+        watch: measure peak memory, which makes the command slower. If False, the returned peak
+            is 0.
         """
         words = [sys.executable, "-m", "pipeline", "verify", str(options.dataset.resolve())]
         words += ["--workers", str(options.workers), *(["--deep"] * self.deep)]

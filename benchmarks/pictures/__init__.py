@@ -1,1 +1,1 @@
-"""Make the pictures of the documents from real datasets and reports."""
+"""Make the pictures of the documentation from real datasets and reports."""

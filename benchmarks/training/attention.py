@@ -76,7 +76,8 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
     def attend(ours: bool, leaf: Tensor) -> list[Tensor]:
         """Return output and gradient.
 
-        Each call rotates QKV in place, which changes the input of the next call but not its time.
+        Each call rotates QKV in place. This changes the input of the next call, but not the time of
+        that call.
         """
         layer_te.is_ours = lambda *_: ours
         out = context.attend(module, leaf)

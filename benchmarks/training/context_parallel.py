@@ -6,9 +6,9 @@ forward and backward.
     torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m
 
 The ranks that share a bucket are called a group. The benchmark measures each group size that
-divides the number of ranks. Initial weights are random, as in a training run. All weight matrices
-are multiplied by 3, because attention would otherwise be nearly uniform. Each rank holds all
-parameters, in bf16 with backend `te`. Gradients are summed over a group in fp32.
+divides the number of ranks. Initial weights are random, as in a training run, and all weight
+matrices are then multiplied by 3. With smaller weights, attention would be nearly uniform. Each
+rank holds all parameters (with backend `te`, in bf16). Gradients are summed over a group in fp32.
 """
 
 from __future__ import annotations

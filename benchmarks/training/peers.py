@@ -1,8 +1,9 @@
-"""Loaders of other libraries (peers), which benchmarks/reader.py compares with our reader.
+"""Peers: loaders of other libraries, whose speed benchmarks/reader.py compares with that of our
+reader.
 
-A peer is a function that writes a copy of a dataset into a folder and returns a loader. The peer
-`online` writes no copy, but reads FASTA. A loader is a function without arguments; each call yields
-packed rows.
+For each peer, a function of this module writes a copy of a dataset into a folder, in the library's
+own format, and returns the peer. For the peer `online`, no copy is written, because it reads FASTA.
+A peer is a function without arguments. Each call yields rows of several sequences end to end.
 """
 
 from __future__ import annotations

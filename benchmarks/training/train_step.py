@@ -4,10 +4,10 @@
         --precisions bf16 fp8-delayed
 
 Each line of the output is one setting. The benchmark times the trainer's own step (masking,
-forward, backward, clipping, update of fp32 masters) after a warm-up. Blocks of steps on rows from
-the reader ("real") alternate with blocks of steps on one row that stays on the device ("resident").
-With several ranks, all blocks are real, and ratio is 1. CUDA events time all blocks, and results
-are medians over blocks. Columns of the output:
+forward, backward, clipping, update of the fp32 master weights) after a warm-up. Blocks of steps on
+rows from the reader ("real") alternate with blocks of steps on one row that stays on the device
+("resident"). With several ranks, all blocks are real, and ratio is 1. CUDA events time all blocks,
+and results are medians over blocks. Columns of the output:
 
 - ms/step, resident: time of a step in real blocks and in resident blocks, in ms.
 - ratio: time of a real block divided by the time of a resident block.

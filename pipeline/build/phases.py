@@ -1,4 +1,4 @@
-"""Run the phases of a build. A phase is a number of tasks that do not depend on each other."""
+"""Run the phases of a build. A phase is a group of tasks that do not depend on each other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Phases:
         """Run the tasks of a phase, except finished ones, and return all results in order.
 
         Args:
-            name: name of the phase, for the user.
+            name: name of the phase, which the user sees.
             total_bytes: number of bytes that the tasks read; 0 if it is not known.
         """
         self.report.phase(name, total_bytes)

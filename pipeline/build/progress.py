@@ -36,7 +36,7 @@ def reporter(*, as_json: bool) -> AbstractContextManager[Reporter]:
 
 
 class PlainReporter:
-    """Prints a line on standard error when a phase begins, and then every ten seconds."""
+    """Prints a line on standard error when a phase begins, and then about every ten seconds."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done = name, total_bytes, 0

@@ -1,4 +1,4 @@
-"""Exact statistics of a split's buckets.
+"""Exact statistics of a split's buckets. A bucket is a row of exactly `capacity` tokens.
 
 Each task computes statistics of the buckets that it writes. The build adds up all statistics.
 """
@@ -25,12 +25,13 @@ _FILL_BINS = 100
 class SplitStatistics:
     """Sums and histograms over the buckets of one split.
 
-    All values are integers, so that the result does not depend on the order of additions. A
-    bucket's tail, the padding after its last sequence, is cut into tail pieces.
+    All values are integers, so that the result does not depend on the order of additions. The tail
+    of a bucket is the padding after its last sequence. The tail is cut into tail pieces of at most
+    `longest` tokens.
 
     capacity: number of tokens per bucket
-    longest: maximum tokens of a sequence, including its padding; `longest` and `capacity`
-        determine the widths of the bins
+    longest: maximum number of tokens of a sequence, including its padding. `longest` and `capacity`
+        determine the widths of the histogram bins.
     cost_sum, cost_square_sum, cost_max: sum, sum of squares and maximum of the buckets' attention
         costs; a bucket's cost is the Σ length² of its sequences
     seqs_max: largest number of sequences in a bucket
@@ -87,7 +88,7 @@ class SplitStatistics:
         self.add_costs(cost)
 
     def add_costs(self, cost: NDArray[np.int64]) -> None:
-        """Add B buckets to the number of buckets and to the statistics of attention cost only.
+        """Add B buckets. Update only the number of buckets and the statistics of attention cost.
 
         Args:
             cost: int64[B], Σ length² of each bucket.

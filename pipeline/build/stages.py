@@ -1,10 +1,13 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Prepare tasks run first, then map and hash tasks, search tasks (for option values that begin with
-`mmseqs:`), link tasks (with --clusters or --sample-clusters), draw tasks (with --sample-clusters),
-reduce tasks and rest tasks. A rest is a file of sequences that did not fill a bucket. A rest task
-packs the sequences of several rests. Rest tasks may have several levels. The tasks of one stage, or
-of one level, do not depend on each other.
+Prepare tasks, which convert the files that options name, run first, then map and hash tasks, search
+tasks (for option values that begin with `mmseqs:`), link tasks (with --clusters or
+--sample-clusters), draw tasks (with --sample-clusters), reduce tasks and rest tasks. A rest is a
+file of sequences that did not fill a bucket. A rest task packs the sequences of several rests. Rest
+tasks may have several levels. The tasks of one stage, or of one level, do not depend on each other.
+
+A partition is a subset of the records, chosen by hash. A variant is a pass over the kept records
+with its own seed.
 """
 
 from __future__ import annotations
@@ -73,8 +76,8 @@ def map_tasks(
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
     """Return tasks that hash the input tables. With `every`, return tasks that hash all inputs.
 
-    Map tasks hash all inputs except tables. They read a table by columns, so they cannot hash its
-    bytes.
+    Map tasks hash all inputs except tables. Map tasks read a table by columns, so they cannot hash
+    the bytes of the table.
     """
     ranges = every_range(planned.sources) if every else planned.hashed
     return [

@@ -184,7 +184,7 @@ def _result_of(task: Task[Result], result_json: msgspec.Raw) -> Result | None:
 
 
 def _names_are_own(task: Task[Any], result: object) -> bool:
-    """Return whether the files of a result have the names that this task gives its files."""
+    """Return whether the file names in a result are those that its task uses."""
     if isinstance(task, MapTask) and isinstance(result, MapResult):
         return result.spill.name == task.spill
     if isinstance(task, PrepareTask) and isinstance(result, PreparedFile):
@@ -201,7 +201,7 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
 
 
 def _packed_names_are_own(task: ReduceTask | RestTask, result: PackResult) -> bool:
-    """Return whether a result has this task's variants, and the names of its files."""
+    """Return whether the variants and file names in a result are those of its task."""
     variants = [task.variant] if isinstance(task, RestTask) else list(task.job.variants)
     if [packed.variant for packed in result.packed] != variants:
         return False

@@ -1,6 +1,7 @@
-"""Results of tasks. Workers return them, and finished tasks store them in markers (JSON files).
+"""Results of tasks. Each task's worker returns its result and stores it in a marker (a JSON file).
 
-When a marker is read, msgspec checks type, range and pattern of every field.
+When a marker is read, msgspec checks type, range and pattern of every field. A variant of a dataset
+is a pass over the kept records with its own seed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ _TokenCounts = Annotated[tuple[Count, ...], Meta(min_length=256, max_length=256)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFile:
-    """Name, size and hash of a work file: a spill (a map task's records), a link file (the cluster
-    of each record), a rest (sequences that did not fill a bucket), or the content of a file that an
-    option names."""
+    """Name, size and hash of a work file. A work file is a file that one task writes for later
+    tasks.
+
+    Examples are a spill (a map task's records), a link file (the cluster of each record), and a
+    rest (sequences that did not fill a bucket).
+    """
 
     name: WorkName
     bytes: Count
@@ -36,7 +40,7 @@ class PreparedFile:
     option, name, bytes: see `NamedFile`
     file: the work file, an Arrow file
     rows: number of entries, such as excluded sequences or cluster members
-    xxh3_128: hash of the sorted content, which does not depend on the order of the entries
+    xxh3_128: hash of the sorted content; it does not depend on the order of the entries
     columns: type of each column that a file of --metadata adds to records/
     is_id_list: True if the file is a list of ids that --exclude names
     """
@@ -67,11 +71,11 @@ class MapResult:
     """Result of a map task.
 
     pieces: xxh3_128 of each piece (`Source.piece` bytes) of the task's range; empty for tables
-    columns_without_ids: names of the columns of a table that lacks the column of ids; empty for
-        all other inputs
-    listed: for each list of ids that --exclude names, the indices of the ids (see
-        `ListedNames.match`) that a record of the task has
-    stated: columns of --where of which a record of the task has a value
+    columns_without_ids: if the input is a table without a column of ids, the names of its columns;
+        empty otherwise
+    listed: for each list of ids that --exclude names, the indices (see `ListedNames.match`) of the
+        ids that occur among the task's records
+    stated: columns of --where for which at least one of the task's records has a value
     """
 
     spill: WorkFile
@@ -99,7 +103,7 @@ class LinkResult:
     pair_bytes: size of the first part of this file: pairs of clusters to join
     records: number of records of the partition, kept or not
     found: number of these records that are in the table of clusters
-    examples: first ids of records that are not in the table; empty if MMseqs2 made the table
+    examples: ids of the first records that are not in the table; empty if MMseqs2 made the table
     """
 
     links: WorkFile
@@ -119,13 +123,15 @@ class DrawResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedVariant:
-    """What a task packed of one variant. `shards` and `statistics` have the splits as keys.
+    """The part of a variant that one task packed. The keys of `shards` and `statistics` are splits.
 
     rest: file of the sequences that did not fill a bucket; None if the task wrote no such file
     token_counts: number of occurrences of each token id in the shards, without padding. Tokens are
         counted only for variant 0.
-    new_members, new_residues: number of members of clusters, and number of residues of kept
-        records, that are in this variant, but in no earlier one; 0 without --sample-clusters
+    new_members: number of cluster members that are in this variant, but in no earlier one; 0
+        without --sample-clusters
+    new_residues: number of residues of kept records that are in this variant, but in no earlier
+        one; 0 without --sample-clusters
     """
 
     variant: Count = 0
@@ -157,8 +163,9 @@ class ReduceResult(PackResult):
     residues_in: number of residues of all records of the partition, kept or not
     residues: number of residues of the records of each status
     cropped_records: number of records of variant 0 that lose residues by cropping
-    clusters, members: number of clusters whose first member is in the partition, and number of
-        members of clusters; 0 without --sample-clusters
+    cropped_copies: number of kept records that equal an earlier record after truncation
+    clusters: number of clusters whose first member is in the partition; 0 without --sample-clusters
+    members: number of cluster members in the partition; 0 without --sample-clusters
     not_drawn: number of kept records that are not in variant 0 because of --sample-clusters
     residues_not_drawn: number of residues of these records
     excluded_by_kind: number of excluded records with each kind of match (EXCLUSION_KINDS)

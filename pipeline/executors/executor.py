@@ -58,7 +58,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutorRequest:
-    """Requirements of a build on its executor.
+    """Requirements that a build has for its executor.
 
     out: the dataset's folder, to which every worker needs access
     workers: maximum number of tasks that run at once on this machine; computed from --workers, the

@@ -47,5 +47,5 @@ class NodeRequirements:
 
 @cache
 def versions() -> str:
-    """Return the versions on this node of all code that determines a dataset's bytes."""
+    """Return this node's versions of all code that determines a dataset's bytes."""
     return f"thdpack {__version__} (code {code_digest()}) with pyarrow {version('pyarrow')}"

@@ -1,8 +1,9 @@
 """Run tasks on a Ray cluster: an existing cluster, or a cluster that the build starts and ends.
 
-Ray runs a task again when its worker or node dies. This is safe, because a task writes the same
-bytes every time. Tasks read and write files directly, so Ray transfers only tasks and results, a
-few KB each. Ray takes 3 to 5 seconds to start. On a single machine, use processes instead.
+The process that runs the build is called the driver. Ray runs a task again when its worker or node
+dies. This is safe, because a task writes the same bytes every time. Tasks read and write files
+directly, so Ray transfers only tasks and results, a few KB each. Ray takes 3 to 5 seconds to start.
+On a single machine, use processes instead.
 """
 
 from __future__ import annotations
@@ -81,8 +82,7 @@ class RayExecutor:
     def end(self) -> None:
         """Leave the cluster in a background thread. Call this when no more tasks follow.
 
-        Leaving takes 0.25 s, because Ray waits for one of its own threads. The caller does not wait
-        for these 0.25 s.
+        The caller does not wait for the 0.25 s that Ray needs to end one of its own threads.
         """
         if self._leaving is not None:
             return

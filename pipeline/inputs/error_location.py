@@ -1,6 +1,6 @@
 """Read an input again after an error, to name file and line in the error's message.
 
-In a large archive, this takes as long as unpacking the archive up to that line.
+In a large archive (a compressed file), this takes as long as unpacking the archive up to that line.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Find and tokenize the records of FASTA text in one pass.
 
 The table `letter_classes` of `pipeline.inputs.residues` holds the rules for letters. The functions
-of that module are far slower. They parse only records whose id or lines have bytes that are not
-ASCII, or white space other than spaces and line ends.
+of that module are far slower, and parse only two kinds of records: those with a byte outside ASCII
+in the id or the residues, and those with unusual white space (such as tabs) among the residues.
 """
 
 from libc.string cimport memcpy

@@ -16,10 +16,10 @@ from schemas.errors import InputError
 class IgnoredFiles:
     """Files that the user leaves out.
 
-    A pattern is compared with the end of each path below the input folder: `*.dna.fa` with the file
-    name, `old/*.fa` with the last folder and the file name. A pattern that begins with a slash is
-    compared with the whole path. A pattern that matches a folder leaves out all files in the folder
-    and its sub-folders.
+    A pattern is compared with the end of each path below the input folder. For example, `*.dna.fa`
+    is compared with the file name, and `old/*.fa` with the last folder and the file name. A pattern
+    that begins with a slash is compared with the whole path. A pattern that matches a folder leaves
+    out all files in the folder and its sub-folders.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -29,7 +29,7 @@ class IgnoredFiles:
     def kept(
         self, text: str, found: list[Named], skipped: list[Skipped]
     ) -> tuple[list[Named], list[Skipped]]:
-        """Return the files to read, and all skipped files, also those that a pattern leaves out.
+        """Return the files to read, and all skipped files, ignored files included.
 
         Args:
             text: input as the user named it. If this is a file, it is never left out.
@@ -61,7 +61,7 @@ class IgnoredFiles:
         return kept, [*skipped, Skipped(names=tuple(left_out), line=line)]
 
     def _matches(self, name: str) -> bool:
-        """Return whether a pattern matches a path below the folder. It then counts as used."""
+        """Return whether a pattern matches a path below the folder. Mark such patterns as used."""
         path = PurePosixPath("/", name)
         matching = [
             pattern
@@ -92,7 +92,7 @@ def found_in(text: str, found: Sequence[Named]) -> bool:
 
 
 def with_ignore(error: InputError, url: str, *, found: bool) -> InputError:
-    """Extend an error about a file's content by the --ignore option that leaves out this file.
+    """Add advice to an error about a file's content: the --ignore option that leaves out the file.
 
     Args:
         found: whether the file was found in a folder or by a glob.

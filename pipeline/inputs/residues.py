@@ -1,4 +1,4 @@
-"""Rules for letters: each byte of a sequence is a residue, a blank, a line end, `*` or binary data.
+"""Rules for letters: each byte of a sequence has a token id, or belongs to a class of `Letter`.
 
 `letter_classes` returns these rules as a table. `fasta_kernel` applies the table to plain ASCII, as
 fast as a disk delivers text. `residues_of` and `encode` apply the table to other text. These

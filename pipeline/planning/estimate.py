@@ -117,7 +117,7 @@ class Setting:
 
     @classmethod
     def on(cls, manifest: Manifest, buckets: int, **others: Any) -> Self:
-        """Return a setting whose micro-batches have `buckets` average buckets of a dataset.
+        """Return a setting whose micro-batches consist of `buckets` average buckets of a dataset.
 
         Args:
             manifest: manifest of the dataset. The train split must not be empty.
@@ -154,7 +154,7 @@ class Setting:
 
 
 def memory(setting: Setting) -> dict[str, float]:
-    """Return the peak memory of one GPU by part, in bytes."""
+    """Return the parts of one GPU's peak memory, in bytes."""
     model, p = setting.model, setting.model.parameters
     parts = 1 if setting.is_replicated else setting.shards
     whole = setting.is_replicated or setting.reshard == "step"

@@ -2,14 +2,14 @@
 
 1. List the context-parallel sizes 1, 2, 4 and 8. A size must divide the number of GPUs of a node,
    must not exceed the model's number of heads, and 16 × size must divide the bucket's capacity.
-2. For each size, list combinations of micro-batch, recomputation, sharding and replication. Their
-   batch must be within 15 % of the published batch or, for a small dataset, of the smaller batch
-   that the trainer chooses.
+2. For each size, list combinations of micro-batch, recomputation, sharding and replication. The
+   batch of a combination must be within 15 % of the published batch or, for a small dataset, of the
+   smaller batch that the trainer chooses.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
-5. Sort by estimated tokens/s (`estimate.seconds`). Put last the combinations in which GPUs of
-   several nodes divide one copy of the parameters: they have the most traffic between nodes, which
-   was not measured.
+5. Sort by estimated tokens/s (`estimate.seconds`). Combinations in which GPUs of several nodes
+   divide one copy of the parameters come last, because they have the most traffic between nodes.
+   This traffic was not measured.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Candidate:
         )
 
     def flags(self) -> list[str]:
-        """Return the flags of `thdpack train` for these settings, most default values left out."""
+        """Return the flags of `thdpack train` for these settings, without most default values."""
         setting = self.setting
         flags = ["--buckets-per-step", str(self.buckets_per_step)]
         if not self.is_default:
@@ -158,8 +158,8 @@ def _context_parallel_sizes(cluster: Cluster, model: str, capacity: int) -> list
 def _candidates(
     manifest: Manifest, model: str, cluster: Cluster, fp8: bool, context_parallel: int
 ) -> Iterator[Candidate]:
-    """Yield settings of one context-parallel size. Their batch is close to the published batch or,
-    for a small dataset, to the smaller batch that the trainer chooses."""
+    """Yield settings of one context-parallel size. The batch of each setting is close to the
+    published batch or, for a small dataset, to the smaller batch that the trainer chooses."""
     number = cluster.number
     available = GPU_GIB[cluster.gpu] * 2**30
     published = PUBLISHED_RUNS[model].tokens_per_step / manifest.capacity

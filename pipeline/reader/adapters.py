@@ -23,10 +23,10 @@ _PADDED: Final = ("sdpa", "eager", "flex_attention")
 
 
 def _refuse_others(bucket: object) -> None:
-    """Refuse other objects than buckets.
+    """Refuse an object that is not a bucket.
 
     Raises:
-        TypeError: the object is not a bucket, but for example a reader.
+        TypeError: the object is not a bucket.
     """
     if not isinstance(bucket, Bucket):
         raise TypeError(

@@ -12,7 +12,8 @@ class BucketShape:
     """Sizes that all buckets of a reader have in common.
 
     capacity: number of tokens in a bucket
-    slots: largest total number of sequences and tail pieces (parts of the padding) in a bucket
+    slots: number of sequences and tail pieces (parts of the padding), together, that cu_seqlens has
+        room for
     max_seqlen: upper limit of the number of tokens in a sequence or tail piece
     vocabulary: size of the vocabulary; all token ids are below this number
     """

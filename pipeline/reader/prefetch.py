@@ -101,7 +101,7 @@ class ShardLoader:
                 if not (_is_pending(future) and future.set_running_or_notify_cancel()):
                     continue
             self._fulfil(shard, future)
-            del future  # otherwise the shard stays mapped until this thread gets another one
+            del future  # otherwise the shard stays mapped until this thread opens another shard
 
     def _fulfil(self, shard: int, future: Future[MappedShard]) -> None:
         try:

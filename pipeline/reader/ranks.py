@@ -1,4 +1,4 @@
-"""The topology of the ranks of a training run, which decides the buckets of each rank."""
+"""The topology of a training run's ranks, which determines the buckets that each rank reads."""
 
 from __future__ import annotations
 

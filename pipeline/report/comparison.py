@@ -56,7 +56,7 @@ class Overlap:
 class Comparison:
     """Two reports and their differences.
 
-    related: relation of the datasets in their manifests: `same` if both are the same build;
+    related: relation that the manifests state: `same` if both datasets are the same build;
       `child` if b was made from a; `parent` if a was made from b; `none` if the manifests state no
       relation
     """

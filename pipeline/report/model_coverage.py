@@ -1,4 +1,4 @@
-"""The data model of coverage: what the variants of a dataset show of its kept records."""
+"""The data model of coverage: how much of the kept records the first variants contain."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterCoverage:
-    """What the first variants of a dataset show of clusters (`--sample-clusters`).
+    """Number of cluster members that the first variants contain (`--sample-clusters`).
 
     clusters: number of clusters
     members: number of kept records in clusters
-    shown: for 1, 2, 4, … and all variants, the number of members that are in at least one of the
-      first variants
+    shown: for n = 1, 2, 4, … and n = number of variants, the number of members that are in at least
+      one of the first n variants
     """
 
     clusters: int
@@ -22,12 +22,12 @@ class ClusterCoverage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """What the first variants of a dataset show together.
+    """Number of residues that the first variants of a dataset contain.
 
     variants: number of variants
     residues: number of residues of kept records, before cropping
-    shown: for 1, 2, 4, … and all variants, the number of these residues that are in at least one
-      bucket of the first variants
+    shown: for n = 1, 2, 4, … and n = number of variants, the number of these residues that are in a
+      bucket of at least one of the first n variants
     sampled: coverage of clusters; None without --sample-clusters
     """
 

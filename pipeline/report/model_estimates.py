@@ -1,4 +1,4 @@
-"""Estimates in a report: the cost of training, and the size of the dataset of a future build."""
+"""Estimates in a report: the cost of training, and the size of a dataset that is not built yet."""
 
 from __future__ import annotations
 

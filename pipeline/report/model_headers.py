@@ -37,7 +37,7 @@ class Group(Counts):
 class Taxon(Counts):
     """The records of one taxon.
 
-    taxid: NCBI taxonomy id; None for a taxon of which headers state only the name
+    taxid: NCBI taxonomy id; None if headers state only the name of the taxon
     organism: name that most of the taxon's records state; None if headers state only the taxid
     """
 
@@ -47,12 +47,12 @@ class Taxon(Counts):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeaderCounts:
-    """Counts of what headers state.
+    """Counts of records by values from their headers.
 
-    databases: a group for each database, in the descending order of kept records
+    databases: a group for each database, in descending order of kept records
     existence: a group for each level of protein existence, 1 to 5 and None, in this order
     fragments: a group for fragments (True), and a group for all other records (False)
-    taxa: the taxa with the most kept records, at most TOP_TAXA, in the descending order of kept
+    taxa: the taxa with the most kept records, at most TOP_TAXA, in descending order of kept
       records
     distinct_taxa: number of all taxa
     without_taxon: counts of the records whose headers state neither a taxid nor an organism

@@ -48,7 +48,7 @@ class Exclusion:
 class SimilarEntries:
     """Entries of a file that MMseqs2 finds similar to kept records.
 
-    The records are compared after cropping, the entries in full.
+    Records are compared after cropping, and entries are compared in full.
 
     identity, coverage: minimum values, from 0 to 1. It is enough if the coverage of one of the two
       sequences reaches the minimum

@@ -67,7 +67,7 @@ class Folder(Protocol):
         ...
 
     def parts(self, wanted: Sequence[Part]) -> list[pa.Buffer]:
-        """Return parts of files. An implementation reads many parts at once.
+        """Return parts of files, in the order of `wanted`. A store is asked for many parts at once.
 
         Raises:
             ThdpackError: a file is missing or cannot be read.
@@ -99,7 +99,7 @@ class Folder(Protocol):
         ...
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Return whether a file is unchanged since a build noted its size, hash and version tag."""
+        """Return whether a file still has the size, hash and version tag that a build recorded."""
         ...
 
     def remove(self, name: str) -> None:

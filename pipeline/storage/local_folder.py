@@ -89,11 +89,11 @@ class LocalFolder:
         return self.version_tag(name)
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Compare the size and the content. After a power cut, a file may have the right size, but
-        the wrong content."""
+        """Compare the size and the hash of the content with the recorded ones. After a power cut, a
+        file may have the right size, but the wrong content."""
         path = self.path / name
         try:
-            found = path.lstat()  # not `stat`, because a build never writes links
+            found = path.lstat()  # do not follow links, because a build never writes links
             return (
                 stat.S_ISREG(found.st_mode)
                 and found.st_size == size

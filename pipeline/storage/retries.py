@@ -1,9 +1,9 @@
 """Retries and deadlines for stores that stall or fail for a while.
 
 A request is tried up to ATTEMPTS times. The pauses between attempts double, have random jitter, and
-take about a minute together. A read fails if no piece of 4 MiB arrives for STALL_SECONDS. Requests
-for missing or forbidden files are not retried, nor is a file whose content is wrong twice in the
-same way.
+take about a minute together. A read fails if no piece of 4 MiB arrives for STALL_SECONDS. Some
+faults are not retried: a missing or forbidden file, a file that arrived twice with the same wrong
+content, a wrong configuration, and a full cache.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RemoteStore:
                 return fetch()
             except (ClosedError, CacheError):
                 raise
-            except Exception as error:  # each store has its own family of errors
+            except Exception as error:  # each store has its own types of errors
                 reason = _reason(error)
                 if isinstance(error, WrongContentError):
                     if error.digest in wrong:

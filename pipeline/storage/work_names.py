@@ -30,6 +30,6 @@ def work_names(url: str) -> list[str]:
         found: list[str] = call_with_deadline(lambda: fs.ls(path, detail=False), 0)
     except ClosedError:
         raise
-    except Exception:  # each store has its own family of errors
+    except Exception:  # each store has its own types of errors
         return []
     return sorted(name.rstrip("/").rpartition("/")[2] for name in found)

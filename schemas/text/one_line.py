@@ -1,4 +1,4 @@
-"""Texts of one line, which users give and programs display."""
+"""Single-line texts that users give and programs display."""
 
 from __future__ import annotations
 

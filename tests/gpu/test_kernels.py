@@ -1,6 +1,6 @@
 """Comparison of our kernels with plain torch in fp32 on random inputs.
 
-Memory that a kernel does not write contains NaN, so that an omission is found.
+New memory is filled with NaN, so that the tests find values that a kernel fails to write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layer statistics (`--tensor-statistics`), which Transformer Engine writes during training."""
+"""Transformer Engine writes layer statistics (`--tensor-statistics`) during training."""
 
 from __future__ import annotations
 

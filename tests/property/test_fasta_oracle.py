@@ -33,7 +33,7 @@ def spelled(pieces: Sequence[str], *, least: int, most: int) -> st.SearchStrateg
     return drawn.map(lambda text: text.translate(table).encode())
 
 
-# with `least` 0, a strategy draws only five pieces on average, so two strategies have larger values
+# With `least` 0, hypothesis draws five pieces on average, so `least` is larger in two strategies.
 TEXTS = st.one_of(
     spelled(LINES + LETTERS + ODD, least=0, most=40),
     spelled(LINES + LETTERS + ODD, least=15, most=40),

@@ -17,7 +17,7 @@ names = st.sampled_from(sorted(PACKERS))
 
 
 def bytes_as_lengths(drawn: bytes) -> np.ndarray:
-    """Return int64[N] in 1..64. Hypothesis draws N bytes ten times as fast as N integers."""
+    """Return int64[N], values in 1..64. Hypothesis draws bytes ten times as fast as integers."""
     return np.frombuffer(drawn, dtype=np.uint8).astype(np.int64) % 64 + 1
 
 

@@ -78,7 +78,7 @@ def test_any_name_is_shown_as_text(name: str) -> None:
         for (_, attributes), text in zip(tree.elements, tree.text_of, strict=True)
         if attributes.get("class") == "name"
     ]
-    assert shown.count(name or "(empty)") >= 3  # as heading, input and record
+    assert shown.count(name or "(empty)") >= 3  # in the heading, as an input and as a record
     assert (
         tree.text_of[[element for element, _ in tree.elements].index("title")]
         == f"{name} · thdpack"

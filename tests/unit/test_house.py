@@ -48,7 +48,7 @@ def test_preprocessing_and_the_command_line_import_no_heavy_packages() -> None:
 
 
 def test_builds_and_verify_load_neither_pandas_nor_pyarrow_compute(tmp_path: Path) -> None:
-    """Many functions of pyarrow import pandas if it is installed. This takes 0.2 s per worker."""
+    """Many functions of pyarrow import pandas if it is installed. The import takes 0.2 s."""
     pytest.importorskip("pandas")
     found = imported(f"""
 import pipeline.build.build_dataset
@@ -124,5 +124,5 @@ def test_importing_the_trainer_loads_neither_transformer_engine_nor_transformers
         "packers",
         "wandb",
     }
-    # torch itself may import triton; in our code only the kernels do
+    # torch may import triton, but our code imports it only in the kernels
     assert not [name for name in loaded if name.startswith("trainer.kernels.")]

@@ -184,7 +184,7 @@ class _HashedFile:
         return self.bytes
 
     def flush(self) -> None:
-        # after an error, torch's wrapper of this file may be collected once this file is closed
+        # after an error, the garbage collector may call this when the file is already closed
         if not self._file.closed:
             self._file.flush()
 

@@ -12,8 +12,8 @@ In the second case, a heartbeat older than STALE_SECONDS (by the storage's own c
 holder is dead. If the last heartbeat is younger, the new run waits up to STALE_SECONDS for the next
 heartbeat. A requeued job does not wait if the dead process was on the same machine.
 
-The lock needs a file system that can create files exclusively (O_EXCL). The lock also uses flock,
-but works without flock, which many network file systems do not have.
+The lock needs a file system that can create files exclusively (O_EXCL). The lock also uses
+flock, if the file system has it.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _remove(path: Path, dead: bytes) -> None:
     """Remove the lock file of a dead holder, unless another run has replaced the file meanwhile.
 
     Several new runs may call this at the same time. With flock, only one run at a time compares and
-    removes the file. On storage without flock, two runs that start within the same milliseconds may
+    removes the file. On storage without flock, two runs that start within a few milliseconds may
     both continue. At its next heartbeat, the run that has lost the lock ends.
     """
     with open(path, "rb+") as file:

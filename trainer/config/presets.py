@@ -43,7 +43,9 @@ PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
 
 
 def model_words(model: ModelOptions) -> str:
-    """Return the words that choose a model on the command line: a preset, or flags of the shape."""
+    """Return the words that choose a model on the command line: a preset, or the flags that give
+    its shape.
+    """
     for name, (_, options) in PRESETS.items():
         if replace(options.model, gelu=model.gelu) == model:
             return name

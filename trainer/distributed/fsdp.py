@@ -21,8 +21,9 @@ def shard_parameters(
     reshard: Reshard,
     gather_ahead: int,
 ) -> None:
-    """Shard parameters, gradients and optimizer state over the ranks of each replica, if
-    `topology.is_sharded`. The parameters of a layer are gathered before the layer computes.
+    """Shard parameters, gradients and optimizer state over the ranks of each replica (copy of the
+    parameters), if `topology.is_sharded`. The parameters of a layer are gathered before the layer
+    computes.
 
     Gradients are reduced in fp32. Gradients are summed, not averaged, because the optimizer divides
     by the number of predicted tokens in the global batch. Forward inputs are not cast, because the

@@ -29,7 +29,7 @@ class Gradients:
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, copies: int = 1) -> None:
         """Args:
-        parameters: parameters of the model: either all in fp32, or all in bf16 or FP8.
+        parameters: parameters of the model: all in fp32, or none in fp32 (bf16 or FP8).
         copies: number of ranks that hold the same shard.
         """
         self._copies = copies
@@ -93,7 +93,7 @@ class ReplicatedGradients(Gradients):
     | tensors that `shards` divides | reduce-scatter: each rank gets the sums of its rows |
     | other tensors | all-reduce |
 
-    Row r of the first buffer holds those rows of all divided tensors that belong to rank r.
+    Row r of the first buffer holds, for each divided tensor, the part that rank r updates.
     """
 
     def __init__(

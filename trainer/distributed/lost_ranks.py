@@ -141,8 +141,8 @@ class Watch:
         os._exit(1)
 
     def _is_lost(self) -> bool:
-        """Wait until a collective fails or all ranks have called `stop`. Return True in the first
-        case.
+        """Wait until a collective fails or all ranks have called `stop`. Return whether a
+        collective has failed.
         """
         while not self._heart.stopped:
             ended = self._ended.wait(_EVERY_SECONDS)
@@ -224,7 +224,7 @@ def _is_of_a_collective(error: BaseException | None) -> bool:
     """Return whether an error was caused by a failed collective.
 
     The error may be the cause of another error, such as a CheckpointError. gloo raises plain
-    RuntimeErrors, so the text of the error has to be examined.
+    RuntimeErrors, so this function searches the text of the error.
     """
     while error is not None:
         if isinstance(error, dist.DistError):

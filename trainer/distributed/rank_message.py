@@ -43,7 +43,7 @@ def say(rank: int, text: str) -> None:
 
 def say_error(rank: int, text: str, errors: Any) -> None:
     """Print the error that ends this rank. If rank 0 ends with the same error, only rank 0 prints
-    it. A rank prints an error of its own after at most a few seconds.
+    it. A rank waits at most a few seconds for the error of rank 0.
 
     Args:
         errors: key-value store of all ranks; None if there is only one rank. A restarted job must
@@ -75,11 +75,11 @@ def _of_first_rank(errors: Any) -> str:
 
 @contextmanager
 def first_rank_speaks() -> Iterator[None]:
-    """Print an error in the command line once on each node, not once for each rank.
+    """Print an error about the command line once on each node, not once for each rank.
 
     torchrun gives all ranks of a node the same command line, so they fail alike. The first rank of
-    the node prints the error and exits. torchrun then terminates the other ranks, which wait for
-    this. If a rank is not terminated, it prints the error, too: its command line was another one.
+    the node prints the error and exits. torchrun then terminates the other ranks. Until then, these
+    ranks wait. A rank that is not terminated prints the error, too: its command line was different.
     """
     if not os.environ.get(_ERROR_FILE) or os.environ.get("LOCAL_RANK", "0") == "0":
         yield

@@ -1,5 +1,5 @@
 """Stop signals: SIGTERM (from schedulers), SIGUSR1 (Slurm's warning) and Ctrl-C make all ranks stop
-after the same step. A second Ctrl-C ends the run at the next micro-batch.
+after the same step. A second Ctrl-C ends the run at the next micro-batch (a part of a step).
 
 Ranks receive a signal at different steps. Therefore all ranks vote in each step whether to stop.
 The vote is an all-reduce on the CPU. The vote runs during the step, and its result is read one step
@@ -98,8 +98,8 @@ class StopRequest:
                 self._again = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Record a signal. Python runs this in the main thread. A KeyboardInterrupt therefore also
-        ends a call in which that thread waits.
+        """Record a signal. Python runs this in the main thread. Therefore a KeyboardInterrupt ends
+        even a call in which the main thread waits.
         """
         now = time.monotonic()
         if not self._handled:

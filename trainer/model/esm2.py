@@ -156,8 +156,9 @@ class Esm2(nn.Module):
         return (x_tD * self._slices.own(scale_T)[:, None]).to(x_tD.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Keep inv_freq in fp32 in `.to(torch.bfloat16)` and similar calls. If inv_freq were
-        rounded to bf16, angles would be wrong by a radian after a few hundred residues.
+        """Keep inv_freq in fp32 if the model is cast, for example by `.to(torch.bfloat16)`. If
+        inv_freq were rounded to bf16, angles would be wrong by a radian after a few hundred
+        residues.
         """
         kept = self.inv_freq
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types here

@@ -70,7 +70,7 @@ class StepMetrics:
 
 
 class Meter:
-    """Sums counts of steps on the device, and returns a line of metrics every --log-every steps."""
+    """Sums the counts of steps on the device. Returns a line of metrics every --log-every steps."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Progress inside a slow step.
 
-The host counts the rows that it passes to the step. For each micro-batch, it reads the clock and
-makes a few comparisons, but does not wait for the device. A GPU may be up to three rows behind the
-host (see `feed.py`).
+The host counts the rows that it passes to the step. Each row is a micro-batch, a part of the step.
+For each micro-batch, the host reads the clock and makes a few comparisons, but does not wait for
+the device. A GPU may be up to three rows behind the host (see `feed.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from trainer.precision.low_precision import is_low
 def stored_dtype(options: ComputeOptions) -> torch.dtype:
     """Return the dtype of parameters between steps. FP8 parameters report bf16 as their dtype.
 
-    If the dtype is not fp32, the optimizer keeps fp32 masters.
+    If the dtype is not fp32, the optimizer keeps fp32 copies of the parameters (masters).
     """
     return (
         torch.bfloat16 if options.backend == "te" and options.precision != "fp32" else torch.float32

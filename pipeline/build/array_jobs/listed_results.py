@@ -38,7 +38,7 @@ _NAMED: Final = 10
 class _MapStageNote(msgspec.Struct):
     """Content of a small work file that is written after the map stage.
 
-    build: digest of inputs, options and version; see `build_digest`
+    build: digest of inputs, options and version of thdpack; see `build_digest`
     """
 
     build: BuildName
@@ -74,8 +74,8 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
 
 
 def join_clusters(listed: TaskList, job: Job) -> None:
-    """Join the pairs of clusters that link tasks found. The first process that calls this function
-    saves the result for the draw and reduce tasks.
+    """Join clusters that have equal sequences. Link tasks have found pairs of such clusters. The
+    first process that calls this function saves the result for the draw and reduce tasks.
 
     Raises:
         BuildError: link tasks have not finished.
@@ -88,12 +88,13 @@ def join_clusters(listed: TaskList, job: Job) -> None:
 
 
 def merge_drawn_members(listed: TaskList, job: Job) -> None:
-    """Merge the members that draw tasks found. The first process that calls this function saves the
-    result for the reduce tasks.
+    """Merge the results of the draw tasks, which are lists of the members of clusters (the kept
+    records in a cluster). The first process that calls this function saves the merged list for the
+    reduce tasks.
 
     Raises:
         BuildError: draw tasks have not finished.
-        DatasetError: the weights of a cluster are too large together.
+        DatasetError: the weights of a cluster's members add up to more than the limit.
     """
     if not job.sampled or listed.work.size(job.intervals) is not None:
         return

@@ -1,4 +1,4 @@
 """Array functions that all stages use: Arrow arrays, hashes of sequences, and compiled kernels.
 
-Nothing here knows about files or tasks.
+This package does not use files or tasks.
 """

@@ -1,8 +1,8 @@
 """Convert numpy arrays to Arrow arrays and back.
 
-This module does not use `pyarrow.compute`, because its import takes 0.2 s in every process. The
-module calls `pa.array` only for empty columns. If pandas is installed, `pa.array` imports pandas,
-which also takes 0.2 s.
+This module does not use `pyarrow.compute`, because its import takes 0.2 s in every process. It
+calls `pa.array` only for empty columns: if pandas is installed, `pa.array` imports pandas, which
+also takes 0.2 s.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def valid(array: pa.Array) -> NDArray[np.bool_]:
-    """Return False for each null, bool[N].
+    """Return a mask of the values that are not null, bool[N].
 
     pyarrow's `is_valid` would import pyarrow.compute, which takes 0.2 s.
     """

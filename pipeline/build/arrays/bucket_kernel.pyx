@@ -82,7 +82,7 @@ def fill_buckets(
             if not counting:
                 continue
             k = 0
-            while k + 2 <= size:  # count pairs of tokens, to halve the number of additions
+            while k + 2 <= size:  # count pairs of tokens: half as many additions
                 memcpy(&pair, source + k, 2)
                 pairs[pair] += 1
                 k += 2

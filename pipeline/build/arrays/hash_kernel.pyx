@@ -28,7 +28,7 @@ def xxh3_128_digests(
 
 def count_values(const unsigned char[::1] values, long long[::1] counts):
     cdef Py_ssize_t i, whole = values.shape[0] // 4 * 4
-    # use four tables in turn: an increment waits for the previous increment of the same counter
+    # use four tables in turn, because an increment waits for the previous one of the same counter
     cdef long long[4][256] tables
     cdef int k
     with nogil:

@@ -1,14 +1,17 @@
-"""Draw one member of each cluster, with integers only, so that all machines draw the same members.
+"""Draw one member of each cluster for a variant (a pass over the kept records with its own seed).
 
-1. Sort the members of a cluster by ordinal. Give each member an interval of as many integers as its
-   weight. The intervals lie end to end, from 0 to the cluster's total weight.
-2. For a variant, compute an integer below the total weight from the seed of the variant and the key
-   of the cluster.
+A member is a kept record in a cluster. The computation uses only integers, so all machines draw the
+same members:
+
+1. Sort the members of a cluster by ordinal (the record's number among all input records). Give each
+   member an interval of integers whose size is the member's weight. The intervals lie end to end,
+   from 0 to the cluster's total weight.
+2. Compute an integer below the total weight from the seed of the variant and the key of the
+   cluster.
 3. Draw the member whose interval holds this integer.
 
-Whether a member is drawn depends on its interval, the total weight, and the seed. It does not
-depend on the number of variants or partitions. The probability of a member differs from its share
-of the weight by less than 2⁻⁶³.
+The draw does not depend on the number of variants or partitions. The probability that a member is
+drawn differs from its share of the total weight by less than 2⁻⁶³.
 """
 
 from __future__ import annotations
@@ -50,11 +53,11 @@ class Intervals:
         """
         keys = mix(self.cluster ^ np.uint64(mix_all(seed, _DRAW)))
         mask: NDArray[np.bool_] = below(keys, self.total) - self.begin < self.weight
-        return mask  # an integer before the interval wraps to a difference above any weight
+        return mask  # before the interval, the difference wraps around to a large number
 
 
 def below(keys: NDArray[np.uint64], limits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return ⌊key · limit / 2⁶⁴⌋, uint64[N]: an integer below each limit, from a random key."""
+    """Return ⌊key · limit / 2⁶⁴⌋ for each random key: an integer below each limit, uint64[N]."""
     half, low = np.uint64(32), np.uint64((1 << 32) - 1)
     key_high, key_low = keys >> half, keys & low
     limit_high, limit_low = limits >> half, limits & low
@@ -67,12 +70,13 @@ def below(keys: NDArray[np.uint64], limits: NDArray[np.uint64]) -> NDArray[np.ui
 def intervals_of(
     cluster: NDArray[np.uint64], weight: NDArray[np.uint64]
 ) -> tuple[Intervals, float]:
-    """Return the intervals of members, and the largest total weight of a cluster (approximately).
+    """Return the intervals of members, and approximately the largest total weight of a cluster.
 
-    If this weight is above MOST_WEIGHT, the intervals are wrong.
+    If this total weight is above MOST_WEIGHT, the intervals are wrong.
 
     Args:
-        cluster, weight: uint64[M], of members sorted by cluster and then by ordinal.
+        cluster, weight: uint64[M], cluster key and weight of each member. The members are sorted by
+            cluster, then by ordinal.
     """
     if not cluster.size:
         return Intervals(cluster, weight, weight, weight), 0.0
@@ -80,7 +84,7 @@ def intervals_of(
     first = np.flatnonzero(new)
     number = np.cumsum(new) - 1
     total = np.add.reduceat(weight, first)
-    before = np.cumsum(weight) - weight  # differences are right even after an overflow
+    before = np.cumsum(weight) - weight  # if the sum overflows, differences stay correct
     largest = float(np.add.reduceat(weight.astype(np.float64), first).max())
     begin = before - before[first][number]
     return Intervals(cluster, begin, weight, total[number]), largest

@@ -1,11 +1,11 @@
-"""Link files. A link task writes one, with cluster and weight of each record of its partition.
+"""Link files. Each link task writes the cluster and weight of each record of its partition.
 
 A frame is a record batch with its hash (see `spill.frames`). Parts of a link file:
 
 1. Frames with pairs of clusters that must be in the same split.
 2. Frames with cluster and weight of each record, in the order in which `SpilledRecords` reads the
    records.
-3. One extent (position and size): where part 2 is in the file.
+3. One extent: the position and size of part 2.
 
 A cluster is stored as its key, the xxh3_64 of its representative's id. Weights are in units of
 2^-30 if the table of --sample-clusters has weights. Otherwise each record in a cluster has the
@@ -45,7 +45,7 @@ def write_links(
     pairs: NDArray[np.uint64],
     clusters: Iterable[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
 ) -> tuple[WorkFile, int]:
-    """Write a link file; return it, and the number of bytes of the pairs.
+    """Write a link file. Return the file, and the size of its first part in bytes.
 
     Args:
         pairs: uint64[M, 2], keys of clusters to join.
@@ -86,7 +86,7 @@ class RecordClusters:
         """Open a link file.
 
         Args:
-            joined: which clusters were joined, and the key of each joined cluster.
+            joined: clusters that were joined.
         Raises:
             DamagedSpillError: the file is damaged.
         """
@@ -103,10 +103,10 @@ class RecordClusters:
         self._ends = np.cumsum([part[0].size for part in self._parts], dtype=np.int64)
 
     def of(self, first: int, count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return the cluster keys of records first … first + count - 1, after clusters were joined,
-        and the weights of these records.
+        """Return the cluster keys and the weights of records first … first + count - 1.
 
-        A record in no cluster has the key 0 and the weight 0.
+        If a cluster was joined with others, its key is that of the joined cluster. A record in no
+        cluster has the key 0 and the weight 0.
 
         Raises:
             DamagedSpillError: the file has fewer records.

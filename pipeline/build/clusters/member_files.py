@@ -1,13 +1,14 @@
 """Files of the draw stage (`--sample-clusters`), in the format of spills (see `spill_files`).
 
-1. A draw task writes the members of its partition, sorted into ranges of cluster keys.
+1. A draw task writes the members of its partition (the kept records in clusters), sorted into
+   ranges of cluster keys.
 2. `merge_members` reads the members of all partitions, one range after another. It computes the
    interval of each member in its cluster (see `draw`), and writes the intervals, sorted into
    partitions, as one file.
 3. A reduce task reads the intervals of its partition, and draws members for each variant.
 
-Step 2 needs memory for one range, which has about as many members as 16 partitions, and at least
-for the largest cluster.
+Step 2 needs memory for one range. A range has about as many members as 16 partitions, or more if
+one of its clusters is large.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ def write_members(
     """Write the M members of a task's partition.
 
     Args:
-        cluster, weight: uint64[M].
-        ordinal: int64[M].
+        cluster: uint64[M], key of each member's cluster.
+        ordinal: int64[M], ordinal of each member: its number among all input records.
+        weight: uint64[M], weight of each member.
     Raises:
         BuildError: the file cannot be written.
     """
@@ -79,7 +81,7 @@ def merge_members(job: Job, tasks: Sequence[DrawTask], *, durable: bool = False)
         durable: True to sync the file, so that it survives a power cut. This is needed if other
             machines run tasks later.
     Raises:
-        DatasetError: the weights of a cluster are too large together.
+        DatasetError: the weights of a cluster's members add up to more than MOST_WEIGHT.
         DamagedSpillError: a file of members is damaged.
         BuildError: the file cannot be written.
     """
@@ -99,7 +101,7 @@ def _merged(
     """Return the intervals of a range of clusters: one batch for each partition.
 
     Args:
-        found: members of the range, each batch with its partition.
+        found: batches of the range's members, each with the number of its partition.
     """
     cluster, ordinal, weight = _columns([batch for _, batch in found], _MEMBERS)
     sizes = [batch.num_rows for _, batch in found]
@@ -120,9 +122,10 @@ def _merged(
 
 @dataclass(frozen=True, slots=True)
 class PartitionMembers:
-    """The members of a partition.
+    """The M members in a partition.
 
     ordinal: int64[M], ascending
+    intervals: interval of each member
     """
 
     ordinal: NDArray[np.int64]
@@ -137,7 +140,7 @@ class PartitionMembers:
         """Return the index of each member in `ordinals`, int64[M].
 
         Args:
-            name: name of the file of the intervals, for the error.
+            name: name of the file of intervals, for the error.
             ordinals: int64[N], ordinals of the partition's records, ascending.
         Raises:
             DamagedSpillError: a member is not a record of the partition.
@@ -152,7 +155,7 @@ def load_members(work: Folder, name: str, partition: int, partitions: int) -> Pa
     """Return the members of a partition.
 
     Args:
-        name: name of the file of the intervals.
+        name: name of the file of intervals.
     Raises:
         DamagedSpillError: the file is damaged.
         FileNotFoundError, ThdpackError: the file is missing or cannot be read.

@@ -1,4 +1,5 @@
-"""The draw stage (`--sample-clusters`): find the members of clusters, between link and reduce.
+"""The draw stage (`--sample-clusters`), between link and reduce: find the members of clusters (the
+kept records in them).
 
 Start reading at `draw_partition.py`.
 """

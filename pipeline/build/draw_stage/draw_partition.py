@@ -1,7 +1,8 @@
-"""A draw task: find the records of a partition among which variants draw.
+"""A draw task: find the members of clusters in a partition. Each variant draws among them.
 
-A member of a cluster is a kept record that is in the cluster. Excluded records and duplicates are
-no members. A draw task marks them as the reduce task of the partition does later.
+A member of a cluster is a kept record in the cluster. Excluded records and duplicates are not
+members. The draw task recognises excluded records and duplicates in the same way as the reduce task
+of the partition.
 """
 
 from __future__ import annotations

@@ -1,5 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Find sequences inside other sequences."""
+"""Find sequences inside other sequences.
+
+A window is 12 consecutive tokens. Its code is an integer that holds 5 bits of each token. A gram is
+8 consecutive tokens, read as one integer. Tables with one bit for each hash of a gram or code rule
+out most positions quickly.
+"""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -11,9 +16,9 @@ WINDOW = 12
 cdef enum:
     LENGTH = 12
     BITS = 60
-    GRAM = 8  # tokens that one 64-bit load reads
-    # LENGTH - GRAM + 1: number of grams (GRAM consecutive tokens) in a window of LENGTH tokens.
-    # Exactly one of them begins at a multiple of STRIDE, counted from the record's start.
+    GRAM = 8
+    # LENGTH - GRAM + 1: number of grams in a window. Exactly one gram of each window begins at a
+    # multiple of STRIDE, counted from the record's start.
     STRIDE = 5
 
 cdef uint64_t MIX = 0x9E3779B97F4A7C15ULL
@@ -41,7 +46,7 @@ cdef inline uint64_t gram(const uint8_t *tokens) noexcept nogil:
 cdef inline int compare(
     const uint8_t *text, int64_t text_size, const uint8_t *wanted, int64_t size
 ) noexcept nogil:
-    """Compare the start of a text with `wanted`: 0 if the text starts with it."""
+    """Compare the start of a text with `wanted`, as memcmp does: 0 if the text starts with it."""
     cdef int64_t common = min(text_size, size)
     cdef int found = memcmp(text, wanted, common)
     return found if found else (0 if text_size >= size else -1)
@@ -97,8 +102,8 @@ cdef inline int64_t entry_at(
     const int64_t[::1] begin,
     const int64_t[::1] end,
 ) noexcept nogil:
-    """Return the index of the entry (a sequence of --exclude) with which the text from `here` to
-    the end of the record begins; -1 if there is none. The text has `left` tokens."""
+    """Return the index of the entry (a sequence of --exclude) that a record contains at `here`; -1
+    if there is none. From `here` to its end, the record has `left` tokens."""
     cdef uint64_t code = first_code(here)
     cdef int64_t low = 0, high = codes.shape[0], middle, group, size
     cdef int found

@@ -60,7 +60,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-    """N records of which some may be excluded.
+    """N records to compare with the entries.
 
     rows: int64[M], indices of the records that are still kept; only these are compared
     ids, stated: large_binary[N], ids and packed headers (see `pack_headers`)
@@ -108,7 +108,7 @@ class ExclusionIndex:
     @property
     def has_names(self) -> bool:
         """True if a file excludes records by name or ordinal, and not only by sequence. Without
-        such a file, records with equal sequences match the same entry or none."""
+        such a file, equal sequences have equal matches."""
         return bool(self._names or self._ordinals)
 
     def by_sequence(
@@ -162,7 +162,7 @@ class ExclusionIndex:
         return best
 
     def preferred(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the preferred key of each pair, int64[N]."""
+        """Return the preferred key of each pair of keys, int64[N]."""
         best = np.minimum(one, other)
         worst = np.maximum(one, other)
         # within a file, the smaller key is preferred
@@ -178,8 +178,7 @@ class ExclusionIndex:
         return best
 
     def _ranks(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return a rank for each key, int64[N]. Of several keys, the one with the lowest rank is
-        preferred."""
+        """Return a rank for each key, int64[N]. A key with a lower rank is preferred."""
         if len(self._files) == 1:
             return keys
         distinct, inverse = np.unique(keys, return_inverse=True)
@@ -204,7 +203,7 @@ class ExclusionIndex:
         return distinct, keys[order][first]
 
     def match(self, key: int) -> Match:
-        """Return the match that a key stands for."""
+        """Return the match with a key (see `match_keys`)."""
         kind, file, entry = divided_key(key)
         name, entries = self._files[file]
         return Match(EXCLUSION_KINDS[kind], entries.id(entry), name)

@@ -26,7 +26,7 @@ class HashTable:
         return hashes["high"].astype(np.uint64) >> self._shift
 
     def find(self, hashes: NDArray[np.void]) -> NDArray[np.int64]:
-        """Return the index of each hash in the list, int64[N]; -1 if it is not there.
+        """Return the index of each hash in the list, int64[N]; -1 for a hash that the list lacks.
 
         Args:
             hashes: HASH[N].

@@ -1,4 +1,4 @@
-"""Keys of matches: a record's match as one integer, which says kind, file and entry.
+"""Keys of matches. A key is one integer that holds the kind, file and entry of a record's match.
 
 | bits | meaning |
 |---|---|
@@ -7,8 +7,8 @@
 | 0 to 39 | index of the entry in the file |
 
 If a record has several matches, the match with the smallest kind is preferred. The entries of one
-file are in the order of preference. If entries of different files match with the same kind, the key
-does not decide: `ExclusionIndex.preferred` chooses.
+file are in order of preference. If entries of different files match with the same kind,
+`ExclusionIndex.preferred` compares the entries themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_FILES: Final = 1 << (_KIND - _FILE)
 
 
 def match_keys(kind: int, file: int, entries: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return keys, int64[N]. NO_MATCH for entries that are negative."""
+    """Return a key for each entry, int64[N]; NO_MATCH for a negative entry."""
     return np.where(entries >= 0, (kind << _KIND) | (file << _FILE) | entries, NO_MATCH)
 
 

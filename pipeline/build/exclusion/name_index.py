@@ -59,10 +59,9 @@ class NameIndex:
         """For each name, find the first match whose alignment covers enough of the record.
 
         In a list of ids, all matches count. In a table with coverages, all rows count, because rows
-        of too little coverage were left out when the table was read (see `ENOUGH`).
+        with too little coverage were left out when the table was read (see `ENOUGH`).
 
-        Return the number of the match's id (an index into the ids of `entries`), int64[N]; -1 for
-        no match.
+        Return the index of each match's id in the ids of `entries`, int64[N]; -1 for no match.
 
         Args:
             names: HASH[N], hashes of names.

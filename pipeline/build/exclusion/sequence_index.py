@@ -1,16 +1,17 @@
 """Compare the tokens of records with the sequences of FASTA files of `--exclude`.
 
-- equal: look up the record's hash.
-- contains: `prefix_free` leaves out each entry that begins with another entry. A record that
-  contains the longer entry contains the shorter one too, and the shorter one is preferred. So at
-  most one entry can begin at any position of a record, and one binary search finds it, even if
-  thousands of entries begin with the same residues.
-- contained: a binary search in the sorted windows of each file (`suffix_order`) finds all places
-  where the record occurs. Entries are in the order of preference, so the first place is in the
-  preferred entry. A table of minima finds the first place.
+- equal (the record equals an entry): look up the record's hash.
+- contains (the record contains an entry): `prefix_free` leaves out each entry that begins with a
+  shorter entry. A record that contains the longer entry also contains the shorter one, and the
+  shorter one is preferred. Then at most one entry begins at any position of a record. One binary
+  search finds that entry, even if thousands of entries begin with the same residues.
+- contained (an entry contains the record): a binary search in the sorted windows of each file (12
+  consecutive tokens, see `suffix_order`) finds all places where the record occurs. Entries are in
+  order of preference, so the first place is in the preferred entry. A table of minima finds the
+  first place.
 
-Only sequences of at least WINDOW residues count as contained. A shorter one would be found in
-unrelated proteins by chance.
+Sequences of fewer than WINDOW residues do not count as contained, because they occur in unrelated
+proteins by chance.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class EqualTo:
 
 
 class Containing:
-    """Finds the preferred sequence, among those of all files, that a record contains."""
+    """Finds the preferred sequence that a record contains, among the sequences of all files."""
 
     def __init__(
         self, files: Sequence[SequenceEntries], keys: NDArray[np.int64], rank: NDArray[np.int64]
@@ -118,8 +119,10 @@ def prefix_free(
     codes: NDArray[np.uint64],
     rank: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return entries in the order of their tokens, int64[C], without entries that begin with
-    another one. If several entries are equal, the entry of the lowest rank stays.
+    """Return the indices of entries, int64[C], sorted by their tokens.
+
+    Entries that begin with another entry are left out, and so are entries shorter than WINDOW. If
+    entries are equal, the one with the lowest rank stays.
 
     Args:
         text: uint8[T], tokens of all entries.
@@ -182,6 +185,6 @@ class ContainedIn:
 
 
 def shift_for(bits: int) -> int:
-    """Return the shift (see `code_bits`) of a bit table. Its number of bits is the smallest power
-    of two above `bits`, but at least 2^12 and at most 2^27."""
+    """Return the shift (see `code_bits`) for a bit table. The size of the table in bits is the
+    smallest power of two above `bits`, but at least 2^12 and at most 2^27."""
     return 64 - min(27, max(12, bits.bit_length()))

@@ -12,7 +12,7 @@ def low_complexity(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArra
     """Mark the residues that are in a window of low complexity.
 
     A window of 12 residues is of low complexity if the Shannon entropy of its letters is at most
-    2.2 bits. The program SEG uses the same values, which it calls window and trigger. A record of
+    2.2 bits. The program SEG uses the same values, under the names window and trigger. A record of
     fewer than 12 residues has no window.
 
     Args:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Find windows of low complexity."""
+"""Find windows of low complexity: 12 tokens whose entropy is at most 2.2 bits."""
 
 from libc.math cimport log2
 
@@ -14,6 +14,7 @@ def low_complexity(const unsigned char[::1] tokens, const long long[::1] ends):
     cdef double[13] terms
     cdef int[256] counts
     cdef double total, least
+    cdef unsigned char gone
     found = np.zeros(tokens.shape[0], dtype=np.bool_)
     cdef unsigned char[::1] out = found.view(np.uint8)
     # entropy = log2(window) - Σ n log2(n) / window, so the entropy is low if the sum is high
@@ -32,8 +33,9 @@ def low_complexity(const unsigned char[::1] tokens, const long long[::1] ends):
                 total += terms[counts[tokens[i]] + 1] - terms[counts[tokens[i]]]
                 counts[tokens[i]] += 1
                 if i - begin >= window:
-                    total += terms[counts[tokens[i - window]] - 1] - terms[counts[tokens[i - window]]]
-                    counts[tokens[i - window]] -= 1
+                    gone = tokens[i - window]
+                    total += terms[counts[gone] - 1] - terms[counts[gone]]
+                    counts[gone] -= 1
                 if i - begin >= window - 1 and total >= least:
                     for j in range(max(marked, i - window + 1), i + 1):
                         out[j] = 1

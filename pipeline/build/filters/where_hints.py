@@ -23,8 +23,8 @@ def without_literals(text: str) -> str:
 
 
 def refuse_other_operators(text: str) -> None:
-    """Refuse operators of other languages. In SQL, some of them have another meaning, which would
-    leave out other records than the user expects.
+    """Refuse operators of other languages. Some of them have another meaning in SQL, so the build
+    would leave out the wrong records.
 
     Raises:
         OptionError: the expression has such an operator.
@@ -57,7 +57,7 @@ def regex_hint(message: str) -> str:
 
 
 def types_hint(frame: pl.DataFrame) -> str:
-    """Return the kind of value to compare each column with.
+    """Return advice on the kind of value to compare each column with.
 
     Args:
         frame: columns of an expression that cannot be evaluated.

@@ -1,7 +1,7 @@
 """Find the ids in lists of ids (`--exclude`) that no record has.
 
-Each map task notes the ids that its records have. The ids that no task notes may be misspelt, so
-the build names some of them.
+Each map task notes the ids that its records have. An id that no task notes may be misspelt, so the
+build prints some of these ids.
 """
 
 from __future__ import annotations

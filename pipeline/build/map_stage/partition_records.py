@@ -5,8 +5,8 @@ Steps for each block of records:
 1. Read and tokenize the block; compute content hashes of the input's bytes.
 2. With `--on-invalid error`, end the build at the first letter outside the vocabulary.
 3. Hash each record, and give it a status (kept, invalid, too short, too long, filtered).
-4. Choose each record's partition by the hash of its first piece, which is the part that cropping
-   keeps. Records that are equal after cropping are therefore in the same partition.
+4. Choose each record's partition by the hash of its first piece: its first max_seq_len - 2
+   residues. Records that are equal after truncation are therefore in the same partition.
 5. Write the records to the output file, sorted by partition, with tokens packed at 5 bits each.
 
 The output file is called a spill. `pipeline.build.spill.spill_files` describes its format. The
@@ -75,7 +75,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
             pieces += hashed
             if len(block):
                 first = not records and not task.begin
-                # the first letters of FASTA were judged when the build was planned
+                # the first letters of FASTA were checked when the build was planned
                 judged = task.source.format == "fasta"
                 refuse_other_tokens(task.source, block, task.allowed, first=first, judged=judged)
                 _refuse_unknown(task, block)
@@ -101,8 +101,9 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
-    The hashes come with the last block. They are the xxh3_128 of each piece (`Source.piece` bytes)
-    of the range. A Parquet or Arrow file has no hashes here: separate hash tasks compute them.
+    The hashes come with the last block. These hashes are the xxh3_128 of each piece (`Source.piece`
+    bytes) of the range. Parquet and Arrow files come without hashes, because hash tasks compute
+    them.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
@@ -156,11 +157,11 @@ def _write(
     Args:
         first: index of the block's first record within the task.
         metadata: table of --metadata.
-        stated: set to which to add the columns of --where of which a record has a value.
+        stated: set; the columns of --where for which a record has a value are added to it.
     """
     hashes = sequence_hashes(block.tokens, block.ends)
     status = status_of(block, task.options, metadata, stated)
-    # use the first piece, so that records that are equal after cropping share a partition
+    # use the first piece, so that records that are equal after truncation share a partition
     partition = partitions_of(
         first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece),
         task.partitions,
@@ -204,7 +205,7 @@ def status_of(
 
     Args:
         metadata: table of --metadata.
-        stated: set to which to add the columns of --where of which a record has a value.
+        stated: set; the columns of --where for which a record has a value are added to it.
     """
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
@@ -255,5 +256,5 @@ def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
 
 
 def _begins(ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first index of each record, int64[N]: the end of the record before it."""
+    """Return the index where each record begins, int64[N]: the end of the previous record."""
     return np.concatenate(([0], ends[:-1]))

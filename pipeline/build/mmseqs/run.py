@@ -1,4 +1,4 @@
-"""Run MMseqs2 as a child process that ends with this process. Errors show the output of MMseqs2."""
+"""Run MMseqs2 as a child process, which is killed if this process ends first."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def run_mmseqs(
         mmseqs: path of the binary.
         arguments: name of the command, such as easy-search, and its arguments.
         scratch: folder for a file with the output of MMseqs2.
-        known: messages for known causes of a failure. Each key is a text that MMseqs2 prints in
-            this case.
+        known: messages for known failures. Each key is a text that MMseqs2 prints in such a
+            failure.
     Raises:
-        BuildError: MMseqs2 failed. The message is one of `known`, or has the last lines of its
-            output.
+        BuildError: MMseqs2 failed. The message is one of `known`, or shows the last lines that
+            MMseqs2 printed.
     """
     command = [mmseqs, *map(str, arguments)]
     log = scratch / "mmseqs.log"

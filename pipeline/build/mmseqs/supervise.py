@@ -4,7 +4,7 @@ Standard input is a pipe from the process that starts this script. The operating
 pipe when that process ends, even if it was killed. MMseqs2 runs shell scripts that start more
 processes, so killing only the first process would leave the others running.
 
-This script imports nothing of ours, so that it starts quickly.
+This script imports no other module of thdpack, so that it starts quickly.
 """
 
 from __future__ import annotations

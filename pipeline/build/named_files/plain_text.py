@@ -22,7 +22,7 @@ def named_text(file: NamedFile) -> Iterator[BinaryIO]:
     The compression (gz, bgz, zst, xz, bz2) is detected from the file's first bytes.
 
     Raises:
-        InputError: the file cannot be read, or is a damaged archive.
+        InputError: the file cannot be read, or is a damaged archive (compressed file).
     """
     with open_input(file.url, until=_HEAD_BYTES) as raw:
         head = raw.read(_HEAD_BYTES)

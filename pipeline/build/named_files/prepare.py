@@ -1,4 +1,4 @@
-"""Convert a file that an option names into a work file that tasks look up quickly."""
+"""Convert a file that an option names into a work file in which tasks look up values quickly."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class RecordExclusion:
 
     @property
     def spreads(self) -> bool:
-        """True if a record may be excluded for the sole reason that it duplicates an excluded
-        record. All runs of a partition must then be passed to `look` before the first `mark`."""
+        """True if a record may be excluded only because it duplicates an excluded record. All
+        runs of a partition must then be passed to `look` before the first `mark`."""
         return self._cropped or self._index.has_names
 
     @property

@@ -22,7 +22,7 @@ from schemas.shard import SPLITS
 
 
 def header_table(headers: HeaderColumns) -> pa.Table:
-    """Return the columns of records/ that headers state."""
+    """Return the columns of records/ with values from headers."""
     schema = records_schema()
     return pa.table(
         [array(headers) for array in HEADER_ARRAYS.values()],

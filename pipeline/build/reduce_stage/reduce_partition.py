@@ -11,7 +11,7 @@
 6. Save the sequences that did not fill a bucket, with their records, as a rest (`rests`).
 
 With --variants, steps 3, 4 and 6 are repeated for each variant, with another seed. Step 5 belongs
-to variant 0. With --sample-clusters, each variant has only one member of each cluster
+to variant 0. With --sample-clusters, each variant has only one kept record of each cluster
 (`clusters.drawn_records`).
 
 Rest tasks then repeat steps 4 to 6 for the rests of many partitions together. The last rest task of
@@ -116,8 +116,8 @@ def _every_variant(
 
 
 def _newly_shown(task: ReduceTask, partition: Partition, drawn: DrawnRecords) -> list[NewlyShown]:
-    """Return, for each variant, the number of members of clusters that are in no earlier variant,
-    and the number of residues that are in no earlier variant; zeros without --sample-clusters."""
+    """Return the number of cluster members and residues of each variant that are in no earlier
+    variant; zeros without --sample-clusters."""
     rows, job = partition.rows, task.job
     if not job.sampled:
         return [NewlyShown()] * job.variants.stop
@@ -169,8 +169,8 @@ def _pack_and_write(
     Args:
         partition: a ReduceTask's partition has a row for each record. A RestTask's partition has a
             row for each sequence, and only the rows of first sequences are written.
-        exclusions: entries of --exclude; None without --exclude, and for a RestTask, all of whose
-            records are kept.
+        exclusions: entries of --exclude; None without --exclude, and for a RestTask, because all
+            its records are kept.
     """
     packed: list[PackedVariant] = []
     records, matched = None, 0

@@ -27,13 +27,13 @@ _COLUMNS: Final = ["residues", "status", "exclusion", "shard"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResidueFates:
-    """What happened to the residues and records of a build.
+    """Counts of the residues and records that a build kept or left out.
 
     by_status: for each status, the number of residues of its records, before cropping
     cropped_records: number of records of variant 0 that were cropped
     excluded: for each kind of match, the number of excluded records
-    not_drawn, residues_not_drawn: number of kept records that variant 0 does not hold because of
-        --sample-clusters, and number of their residues
+    not_drawn: number of kept records that are not in variant 0 because of --sample-clusters
+    residues_not_drawn: number of residues of these records
     """
 
     by_status: Mapping[Status, int]
@@ -43,12 +43,12 @@ class ResidueFates:
     residues_not_drawn: int = 0
 
     def cropped(self, manifest: Manifest) -> int:
-        """Return the number of residues that were cropped off records of variant 0."""
+        """Return the number of residues that cropping removed from records of variant 0."""
         return self.by_status[Status.KEPT] - self.residues_not_drawn - manifest.residues_kept
 
 
 def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
-    """Return the fates of all residues, from the results of reduce tasks."""
+    """Return the counts, summed over the results of reduce tasks."""
     reduced = [part for part in parts if isinstance(part, ReduceResult)]
     return ResidueFates(
         by_status={
@@ -65,7 +65,7 @@ def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
 
 
 def fates_in_records(folder: Folder, manifest: Manifest) -> ResidueFates | None:
-    """Return the fates of all residues, from records/; None if a file is unreadable."""
+    """Return the counts, computed from records/; None if a file is unreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -97,7 +97,7 @@ def fates_in_records(folder: Folder, manifest: Manifest) -> ResidueFates | None:
                     not_drawn += int((kept & ~drawn).sum())
                     residues_not_drawn += int(residues[kept & ~drawn].sum())
     except (InputError, OSError, ValueError, pa.ArrowException):
-        return None  # `thdpack verify` says what is damaged
+        return None  # `thdpack verify` names the damaged file
     return ResidueFates(
         by_status=dict(zip(STATUS_CODES, total.tolist(), strict=True)),
         excluded=excluded,

@@ -73,7 +73,7 @@ def save_rest(
     """Write left-over sequences and their records as a rest.
 
     Args:
-        rows: for each item of `left_over`, the record of each of its sequences.
+        rows: for each item of `left_over`, one row for the record of each sequence.
         tokens: uint8[T], residue tokens of the partition.
     Raises:
         BuildError: the file cannot be written.

@@ -20,10 +20,11 @@ class Sequences:
     """N sequences of kept records.
 
     begin:    int64[N], index of a sequence's first residue in the token array
-    residues: int64[N], number of residues, after cropping, without specials
+    residues: int64[N], number of residues, after cropping, without <cls> and <eos>
     ordinal:  int64[N], ordinal of a sequence's record: its number among all input records
     start:    int64[N], index of a sequence's first residue in its record
-    first:    bool[N], True for the first sequence of a record; only --long split cuts several
+    first:    bool[N], True for the first sequence of a record; only with --long split, a record
+              may have more than one
     key:      uint64[N], sort key of the shuffle
     """
 
@@ -50,7 +51,7 @@ class Sequences:
 
 
 def shuffle_order(sequences: Sequences) -> NDArray[np.int64]:
-    """Return the indices, int64[N], that bring sequences of many partitions into shuffled order."""
+    """Return the indices that put sequences of many partitions into shuffled order, int64[N]."""
     return np.lexsort((sequences.start, sequences.ordinal, sequences.key))
 
 

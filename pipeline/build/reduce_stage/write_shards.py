@@ -1,8 +1,8 @@
 """Pack sequences into buckets of exactly `capacity` tokens. Write buckets as Arrow IPC shards.
 
 A sequence's span is its tokens, `<cls>` and `<eos>` included, and the padding that rounds their
-number up to a multiple of `--length-multiple`. A bucket's tail, the padding after its last span, is
-cut into tail pieces. No tail piece is longer than the longest span that the options allow.
+number up to a multiple of `--length-multiple`. A bucket's tail is the padding after its last span.
+The tail is cut into tail pieces, which are no longer than the longest span that the options allow.
 Therefore attention over a tail piece costs no more than attention over the longest allowed span.
 """
 
@@ -227,8 +227,8 @@ def _cu_seqlens(
     capacity: int,
     piece: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the concatenated cu_seqlens of B buckets, int32[…], and the index where those of each
-    bucket begin, int32[B + 1].
+    """Return the concatenated cu_seqlens of B buckets, int32[…], and the index at which each bucket
+    begins in this array, int32[B + 1].
 
     The cu_seqlens of a bucket are the offsets of its spans and tail pieces, from 0 to `capacity`.
 

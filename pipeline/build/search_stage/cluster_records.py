@@ -27,7 +27,7 @@ from schemas.errors import BuildError
 
 
 def cluster_records(task: ClusterTask, on_bytes: OnBytes) -> PreparedFile:
-    """Run MMseqs2, and write the clusters as a work file, which the result names.
+    """Run MMseqs2, and write the clusters as a work file. The result names this file.
 
     Raises:
         BuildError: MMseqs2 failed, or this machine has another version than the build's plan.

@@ -25,10 +25,10 @@ def write_kept_records(
 ) -> int:
     """Write each distinct sequence of the kept records once; return the number of sequences.
 
-    By default, the header of a sequence is the ordinal of its first record, which is the record's
-    number among all input records. Equal sequences are in the same partition, so this needs only
-    the memory of a partition's hashes. The sequences are in the order of partitions, and within a
-    partition in the order of ordinals, so that every run writes the same bytes.
+    By default, the header of a sequence is the ordinal of its first record: the record's number
+    among all input records. Equal sequences are in the same partition, so memory holds the hashes
+    of only one partition. Sequences are sorted by partition, then by ordinal, so every run writes
+    the same bytes.
 
     Args:
         on_bytes: called with the number of residues written since the last call.
@@ -70,8 +70,8 @@ def fasta_entries(
 
 
 def _first_records(spilled: SpilledRecords) -> Iterator[tuple[RecordRun, NDArray[np.int64]]]:
-    """Yield each run of a partition with the indices of some of its rows, int64[M]. These rows are
-    kept records, and no earlier kept record of the partition has the same sequence."""
+    """Yield each run of a partition, with the indices of the kept records that are the first with
+    their sequence, int64[M]."""
     seen = np.empty(0, dtype="S16")
     for run in spilled.runs():
         kept = np.flatnonzero(run.rows.status == KEPT)

@@ -29,7 +29,7 @@ from schemas.errors import BuildError
 
 
 def search_exclusions(task: SearchTask, on_bytes: OnBytes) -> PreparedFile:
-    """Run MMseqs2, and write the similar records as a work file, which the result names.
+    """Run MMseqs2, and write the similar records as a work file. The result names this file.
 
     Raises:
         BuildError: MMseqs2 failed, or this machine has another version than the build's plan.
@@ -74,8 +74,8 @@ def _similar_records(
     If a record is similar to several entries, its match is the entry with the smallest id.
 
     Args:
-        pairs: ordinals of records (their numbers among all input records) and indices of entries,
-            in blocks.
+        pairs: similar pairs in blocks: the ordinals of records (their numbers among all input
+            records), and the indices of entries.
     """
     names = [entries.id(entry) for entry in range(len(entries))]
     ids = sorted(set(names))

@@ -1,10 +1,10 @@
 """Find similar sequences in two FASTA files, with MMseqs2.
 
 `--exclude mmseqs:FILE` and `thdpack stats --against mmseqs:FILE` use the settings of this module.
-These settings are given, because their defaults may differ between versions of MMseqs2. All other
-settings have the defaults of MMseqs2. `--split 1` keeps MMseqs2 from dividing the targets according
-to the machine's memory. With any number of threads, MMseqs2 writes the same rows, but their order
-may differ.
+These settings are given explicitly, because their defaults may differ between versions of MMseqs2.
+All other settings keep their defaults. With `--split 1`, MMseqs2 does not divide the targets
+according to the machine's memory. With any number of threads, MMseqs2 writes the same rows, but
+their order may differ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Search:
 
     mmseqs: path of the binary
     queries, targets: FASTA files whose ids are whole numbers
-    option: option that named the targets, with its value, for errors
+    option: option that named the targets, with its value; errors show it
     scratch: folder for temporary files
     identity, coverage: minimum values, from 0 to 1; the coverage of either sequence suffices
     threads: number of threads of MMseqs2
@@ -65,8 +65,8 @@ def similar_pairs(search: Search) -> Iterator[tuple[NDArray[np.int64], NDArray[n
     """Yield the ids of the queries and of the targets of similar pairs, in blocks.
 
     The results for one query depend on the targets only, not on other queries. For each query,
-    MMseqs2 aligns at most 300 targets: those that its prefilter, which compares k-mers, ranks
-    highest.
+    MMseqs2 aligns at most 300 targets. The prefilter of MMseqs2 chooses these targets by comparing
+    k-mers.
 
     Raises:
         BuildError: MMseqs2 failed, or cannot search any of the targets.

@@ -1,7 +1,7 @@
 """Frames and extents, the parts of work files (spills, rests and link files; see `spill_files`).
 
-A frame is a record batch with its hash. An extent says where frames are in the file. It has 24
-bytes: begin, size, and a check value.
+A frame is a record batch with its hash. An extent states where a group of frames is in the
+file. It has 24 bytes: begin, size, and a check value.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _check(extents: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray
 
 
 def write_extents(file: HashingWriter, extents: NDArray[np.void]) -> None:
-    """Write extents, and then one extent with the position of this list."""
+    """Write a list of extents, and then one extent that holds the position of the list."""
     begin = file.tell()
     file.write(extents.tobytes())
     file.write(extents_between(np.array([begin, file.tell()])).tobytes())

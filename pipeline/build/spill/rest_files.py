@@ -1,8 +1,8 @@
 """Write and read rest files, or rests: a task's sequences that did not fill a bucket. A later task
 packs these sequences.
 
-A rest consists of frames (record batches with their hashes), followed by one extent: the position
-of all frames in the file. See `frames`.
+A rest consists of frames (record batches with their hashes), followed by one extent: position and
+size of all frames together. See `frames`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Pack residue tokens at 5 bits each, for spill files.
 
-Packed tokens have 0.63 of the original size. Packing takes less time than copying the bytes that it
-saves.
+Packed tokens take 63 % of the original size. Packing is faster than copying the saved bytes.
 
 Eight tokens become five bytes, little-endian, in three steps that merge neighbours. Each record
 starts at a byte boundary.

@@ -24,7 +24,7 @@ _CHANGED = "a shard changed while it was read; run the same command again"
 
 @dataclass(frozen=True, slots=True)
 class BucketSequences:
-    """The N sequences of a record batch, without specials and padding.
+    """The N sequences of a record batch, without <cls>, <eos> and padding.
 
     ids:     uint8[T], tokens of all buckets
     begin:   int64[N], index of each sequence's first residue in `ids`

@@ -31,12 +31,12 @@ from schemas.splitmix import mix
 
 
 def not_seen(variant: int) -> str:
-    """Return what is wrong with a record whose first sequence is missing or repeated."""
+    """Return the message for a record whose first sequence is missing or repeated."""
     return f"its first sequence is not in {buckets_of(variant)} exactly once"
 
 
 def buckets_of(variant: int) -> str:
-    """Return a text that stands for the buckets of a variant in messages."""
+    """Return the words for a variant's buckets in messages."""
     return f"buckets of variant {variant}" if variant else "buckets"
 
 
@@ -57,7 +57,7 @@ class ShardResult:
 
     problems: faults of the shard
     outside: message if a bucket names a record that does not exist
-    pieces: pieces of long records, see `LongRecords.copy`
+    pieces: results of `LongRecords.copy`
     variant: variant of the shard
     first_sequences: number of sequences that are the first of their record
     fingerprint: sum of a hash of each sequence's record, start and residues, modulo 2^64
@@ -107,7 +107,7 @@ class _Comparison:
         self._pieces: list[NDArray[np.int64]] = []
 
     def result(self) -> ShardResult:
-        """Return what all calls of `compare` have found."""
+        """Return the result of all calls of `compare`."""
         pieces = np.concatenate([np.empty(0, dtype=np.int64), *self._pieces])
         return ShardResult(
             findings=self._findings,
@@ -173,7 +173,7 @@ class _Comparison:
     def _check_splits(self, sequences: BucketSequences, rows: NDArray[Any]) -> None:
         """Check that each record is in the split that its cluster determines. For a record without
         a cluster, the hash of its first piece (its first max_seq_len - 2 residues) determines the
-        split. This piece is not known if the bucket holds another window of the record.
+        split. This piece is not known if --long crop kept a random window of the record.
         """
         first = np.flatnonzero(self._is_first(sequences))
         hashes, ordinal = sequences.hash[first], sequences.ordinal[first]
@@ -216,6 +216,6 @@ class _Comparison:
         if self._long is not None:
             kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
             if self._job.sampled:
-                kept &= rows["shard"] != 0  # else `_check_places` adds a finding
+                kept &= rows["shard"] != 0  # `_check_places` reports records without a shard
             which = np.flatnonzero(kept & (residues > longest) & aligned & fits)
             self._pieces.append(self._long.copy(sequences, which))

@@ -88,7 +88,7 @@ class DeepJob:
 
     def seen(self, variant: int) -> NDArray[np.uint8]:
         """Return, for each record, whether its first sequence was seen in a bucket of a variant,
-        uint8[records]. The index is the ordinal. Variant 0 has a field of `rows` instead."""
+        uint8[records]. The index is the ordinal. For variant 0, use `rows["seen"]`."""
         return mapped(self.work / f"seen-{variant}", np.dtype(np.uint8))[: self.records]
 
     @property
@@ -97,8 +97,11 @@ class DeepJob:
         return self.long == "split"
 
     def has_random_window(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return, for each row in ROW[N], whether --long crop kept a random window of the record,
-        bool[N]."""
+        """Return a mask of the records that --long crop cut to a random window, bool[N].
+
+        Args:
+            rows: ROW[N], facts of the records.
+        """
         longer: NDArray[np.bool_] = rows["residues"] > self.longest_piece
         return longer & (self.long == "crop")
 

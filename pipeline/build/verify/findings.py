@@ -35,12 +35,17 @@ class Culprits:
 
 @dataclass(slots=True)
 class Findings:
-    """Records that break rules, by the description of what is wrong."""
+    """Records that break rules, grouped by the message about the rule."""
 
     culprits: dict[str, Culprits] = field(default_factory=dict)
 
     def add(self, what: str, ordinals: NDArray[np.int64]) -> None:
-        """Add records, given by their ordinals, int64[K]."""
+        """Add records.
+
+        Args:
+            what: message about the rule that they break.
+            ordinals: int64[K], ordinals of the records.
+        """
         if ordinals.size:
             first = np.sort(ordinals)[:_SHOWN].tolist()
             self._add(what, Culprits(ordinals.size, tuple(first)))

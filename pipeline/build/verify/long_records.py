@@ -1,7 +1,7 @@
-"""Check the records that `--long split` cut. For this, join their pieces in a work file.
+"""Check the records that `--long split` cut, after joining their pieces in a work file.
 
 Each long record has its own part of the file. Tasks copy pieces to their places, in any order. A
-piece that is missing leaves zeros (`<cls>`), so that the record's hash is wrong.
+missing piece leaves zeros (`<cls>`) in its place, so the record's hash does not match.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LongRecords:
     """The M records of variant 0 that are longer than `longest_piece`, so that `--long split` cut
     them.
 
-    ordinal: int64[M], ascending
+    ordinal: int64[M], number of each record among all input records, ascending
     ends: int64[M], index after each record's last residue in `tokens`
     tokens: uint8[T], residues of all long records
     """

@@ -1,7 +1,8 @@
-"""Facts of all records in one work file, which processes share by mapping the file into memory.
+"""Facts of all records in one work file, which processes share by mapping the file into memory. The
+index of a row is the record's ordinal: its number among all input records.
 
-A row takes 64 bytes, so that checking a sequence reads one row, which is one cache line.
-The operating system may write pages of the file to disk when memory is scarce.
+A row takes 64 bytes, which is one cache line. Checking a sequence reads one row. The operating
+system may write pages of the file to disk when memory is scarce.
 """
 
 from __future__ import annotations
@@ -76,12 +77,12 @@ def mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def rows_at(rows: NDArray[Any], ordinal: NDArray[np.int64]) -> NDArray[Any]:
-    """Return rows, ROW[K], as `rows[ordinal]` does, but without copying field by field."""
+    """Return `rows[ordinal]`, ROW[K]. `take` is faster, because it does not copy field by field."""
     return rows.take(ordinal)
 
 
 def put_rows(rows: NDArray[Any], ordinal: NDArray[np.int64], new: NDArray[Any]) -> None:
-    """Set rows, as `rows[ordinal] = new` does, but without copying field by field."""
+    """Set `rows[ordinal] = new`, but copy whole rows instead of field by field, which is faster."""
     rows.view(_BYTES)[ordinal] = new.view(_BYTES)
 
 

@@ -10,7 +10,8 @@ def find_ends(
     eos: int,
     end: NDArray[np.int64],
 ) -> None:
-    """Find the last `eos` in each of N sequences. Its index is the index after the last residue.
+    """Find the last `eos` in each of N sequences. The index of this `eos` is the index after the
+    sequence's last residue.
 
     Args:
         ids: uint8[T], token ids.

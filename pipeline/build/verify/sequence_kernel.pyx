@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Find and hash the residues of sequences inside buckets, and count <unk>, without copying them.
+"""Find and hash the residues of sequences in buckets without copying them, and count <unk>.
 
 This kernel shares no code with the kernels that write buckets, so it also finds their errors.
 """

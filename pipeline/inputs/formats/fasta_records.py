@@ -25,7 +25,7 @@ def read_fasta(
 
     Raises:
         FastaError: the text breaks a rule of the format.
-        InputError: the source cannot be read, or is a damaged archive.
+        InputError: the source cannot be read, or is a damaged archive (compressed file).
     """
     whole = is_whole(source, begin, end)
     with (

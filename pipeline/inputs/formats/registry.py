@@ -23,9 +23,9 @@ class InputFormat:
         bytes, except for Parquet and Arrow (see `record_block.Blocks`).
         Raises:
             InputError: the input cannot be read or breaks a rule.
-    suffixes: endings of file names in lower case, without endings of archives such as .gz.
+    suffixes: endings of file names in lower case, without endings of compressed files such as .gz.
     first_bytes: a file that begins with these bytes, at most 8, has this format. Arrow streams do
-        not begin with them, and are recognised by suffix.
+        not begin with such bytes, and are recognised by suffix.
     in_folders: whether files with these suffixes are read if the user names their folder. If not,
         the user must name each file, because a folder of proteins often holds other files of this
         format: a genome, its annotation, metadata.
@@ -34,7 +34,7 @@ class InputFormat:
     columns: function that returns the names of a file's columns; None if the format has none.
         Raises:
             InputError: the input cannot be read.
-    check_columns: function that reads a file's header or footer; None if the format has no columns.
+    check_columns: function that checks the columns of a file; None if the format has none.
         Raises:
             InputError: the input cannot be read, or lacks a column that the range names.
     """

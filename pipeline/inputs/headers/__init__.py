@@ -1,7 +1,8 @@
 """Headers of FASTA records: accession, name, taxon, organism, gene and more, as columns.
 
-Start reading at `columns.py`. `header_kernel.pyx` has the rules of each family of headers, and
-`packed_header.pxd` the bytes of a packed header.
+Start reading at `columns.py`. `header_kernel.pyx` has the rules of each family of headers (the
+format of one database, such as UniProt). A packed header is the values of a header in few bytes.
+`packed_header.pxd` describes these bytes.
 """
 
 from pipeline.inputs.headers.columns import (

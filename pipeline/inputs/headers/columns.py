@@ -1,11 +1,12 @@
 """Parse the headers of many records into columns.
 
-A header is an id (its first word) and a description (the rest). docs/reference/format.md lists the
-families of headers and the values that are read. A header outside these families yields no values.
+A header is an id (its first word) and a description (the rest). A family of headers is the format
+of one database, such as UniProt. docs/reference/format.md lists the families and the values that
+are read. A header outside these families yields no values.
 
-Map tasks parse headers and pack the values (`pack_headers`). Packed headers take about half the
-bytes of the headers, and are cheap to move. The reduce stage unpacks them into columns
-(`unpack_headers`).
+Map tasks parse headers and pack the values of each header into a few bytes, the packed header
+(`pack_headers`). Packed headers take about half the bytes of the headers, and are cheap to move.
+The reduce stage unpacks them into columns (`unpack_headers`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ MOST_BYTES = _MOST_BYTES
 SPARE_BYTES = CHUNK
 
 cdef enum:
-    _AHEAD = 8  # the header that is prefetched is this many after the one that is parsed
+    _AHEAD = 8  # number of headers from the parsed header to the prefetched header
 
 
 cdef void read_value(

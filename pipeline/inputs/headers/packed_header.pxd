@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Packed headers: the values of a header in few bytes. `put_header` writes them.
+"""Packed headers: the values of a header in few bytes. `put_header` writes a packed header.
 
 | bytes       | value                                                                             |
 |-------------|-----------------------------------------------------------------------------------|
@@ -27,9 +27,9 @@ from pipeline.inputs.headers.header_text cimport put_text, text_t
 
 cdef enum:
     SIZES = 6
-    LONG = 255  # stands in the place of the first size if a size needs 8 bytes
+    LONG = 255  # replaces the first size if a size needs 8 bytes
     FIXED = 15  # bytes of a packed header whose sizes are all below 255, without its texts
-    MOST_BYTES = 58  # of a packed header, without its texts
+    MOST_BYTES = 58  # maximum bytes of a packed header, without its texts
 
 
 cdef extern from *:

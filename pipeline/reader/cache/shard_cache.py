@@ -85,7 +85,7 @@ class ShardCache:
                     path.unlink(missing_ok=True)
                 raise
             except DatasetError as error:
-                # the process has no free descriptors or mappings, but the file may be intact
+                # this process cannot open or map the file, but the file may be intact
                 raise CacheError(str(error)) from error
 
     def _fetch(self, entry: ShardEntry, path: Path) -> int:

@@ -1,4 +1,4 @@
 """Order of buckets: pure functions of positions, which every rank computes for itself.
 
-`global_order` has the order of one dataset, and `mixture_order` the order of a mixture of datasets.
+`global_order` has the order of one dataset, and `mixture_order` has the order of a mixture.
 """

@@ -1,12 +1,12 @@
 """The global order of buckets, a pure function of bucket counts, seed, epoch and position.
 
-A dataset has one or more variants, and each epoch reads the next one. In each epoch, the shards of
-its variant are permuted first. A window is a group of WINDOW_SHARDS consecutive
-shards. The buckets of each window are permuted inside the window, and a reader therefore needs few
-shards at a time. For each epoch, only the permuted shards and their first positions are stored. A
-bucket's place inside its window is computed. The time to find a bucket does not depend on its
-position. It is about 0.2 µs per bucket if 8,192 positions are computed at once, and 0.5 µs if 1,024
-are.
+A dataset has one or more variants, and each epoch reads the next variant. An epoch first permutes
+the shards of its variant, and groups WINDOW_SHARDS consecutive shards into a window. The buckets of
+each window are then permuted inside the window, so that a reader needs few shards at a time.
+
+Only the permuted shards and the first position of each shard are stored. The place of a bucket
+inside its window is computed. The time to find a bucket does not depend on its position: about
+0.2 µs if 8,192 positions are computed at once, and 0.5 µs if 1,024 positions are computed at once.
 """
 
 from __future__ import annotations
@@ -116,8 +116,10 @@ class EpochOrder:
 
 
 class Order:
-    """The endless order of one split's buckets, epoch after epoch. Epoch e reads variant
-    e mod K."""
+    """The endless order of one split's buckets, epoch after epoch.
+
+    If the dataset has K variants, epoch e reads variant e mod K.
+    """
 
     def __init__(
         self, buckets: Sequence[int], counts: Callable[[int], NDArray[np.int64]], seed: int

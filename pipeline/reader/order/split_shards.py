@@ -1,4 +1,5 @@
-"""The shards of one split in all variants, and the numbers of its buckets in stored order."""
+"""The shards of one split in all variants, and the numbers of the split's buckets in stored
+order."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def shard_id(variant: int, index: int = 0) -> int:
     """Return the id of a shard, which is unique in all variants of a split.
 
     Args:
-        index: number of earlier shards of the variant, without empty shards.
+        index: number of earlier shards of the variant that are not empty.
     """
     return variant << _INDEX_BITS | index
 
@@ -82,7 +83,7 @@ class SplitShards:
         return shard_id(variant, index), number - int(numbers[index])
 
     def _numbers(self, variant: int) -> NDArray[np.int64]:
-        """Return the number of the first bucket of each shard of a variant, int64[S + 1]."""
+        """Return the number of each shard's first bucket, and the end, int64[S + 1]."""
         found = self._first_numbers.get(variant)
         if found is None:
             before = [self._first_of_variant[variant]]

@@ -1,5 +1,5 @@
 """`thdpack card`: describe a dataset for publication, in croissant.json and README.md.
 
 Both files are computed from the manifest alone, so the same dataset gives the same bytes. Start
-reading at `write_card.py`. Text is put together without Jinja2, so that the command needs no extra.
+reading at `write_card.py`. The command does not use Jinja2, and therefore needs no extra packages.
 """

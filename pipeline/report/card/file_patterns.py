@@ -17,9 +17,9 @@ def file_patterns(names: Iterable[str], *, variants: int = 1) -> list[str]:
     name that does not begin with such a digest is its own pattern.
 
     Args:
-        variants: number of variants of the dataset. With several, a pattern matches the shards of
-            one variant: `train/ea07a83a0ac2902c-[0-9r]*.arrow` those of variant 0, and
-            `train/ea07a83a0ac2902c-v1-*.arrow` those of variant 1.
+        variants: number of variants of the dataset. If there are several, each pattern matches the
+            shards of one variant. Examples are `train/ea07a83a0ac2902c-[0-9r]*.arrow` for variant 0
+            and `train/ea07a83a0ac2902c-v1-*.arrow` for variant 1.
     """
     others = "[0-9r]*." if variants > 1 else "*."
 

@@ -42,5 +42,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def yaml_text(text: str) -> str:
-    """Return text as a YAML scalar in double quotes. JSON's quotes and escapes are also YAML's."""
+    """Return text as a YAML scalar in double quotes. YAML accepts JSON's quotes and escapes."""
     return json.dumps(printable(text), ensure_ascii=False)

@@ -92,7 +92,7 @@ class PackedSplit:
 
 
 def settings_of(vocabulary: str, options: Mapping[str, Any]) -> Settings:
-    """Return the options of a build that a report shows."""
+    """Return the build options that a report shows."""
     names = [field.name for field in fields(Settings) if field.name != "vocabulary"]
     return Settings(vocabulary=vocabulary, **{name: options[name] for name in names})
 
@@ -164,7 +164,7 @@ def assemble(
 
 
 def together(parts: Iterable[SplitTotals]) -> SplitTotals:
-    """Return the totals of several splits together."""
+    """Combine the totals of several splits into one."""
     splits = list(parts)
     return SplitTotals(
         **{name: sum(getattr(split, name) for split in splits) for name in _SUMS},

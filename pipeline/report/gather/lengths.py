@@ -79,7 +79,7 @@ def sequences_of(kept: Counted, *, most: int, long: str) -> Counted:
 
     Args:
         kept: lengths of the kept records, in residues.
-        most: largest number of residues in a sequence.
+        most: maximum number of residues that a sequence may have.
         long: treatment of records with more than `most` residues (see `Long`).
     """
     if long != "split":
@@ -97,7 +97,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
     Args:
         all_in: lengths of all input records, in residues.
         kept: lengths of the kept records, in residues before cropping.
-        crop: largest number of residues in a sequence.
+        crop: maximum number of residues that a sequence may have.
         long: treatment of records with more than `crop` residues (see `Long`).
     """
     longer = kept.above(crop)
@@ -115,7 +115,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
 
 
 def histogram(lengths: Counted) -> Distribution:
-    """Count lengths in bins of a round width, up to percentile 99. One more bin holds the tail."""
+    """Count lengths up to percentile 99 in bins of a round width, and the others in one bin."""
     if not lengths.values.size:
         return Distribution(edges=(), counts=())
     longest, usual = int(lengths.values[-1]), lengths.percentile(99)
@@ -134,8 +134,7 @@ def histogram(lengths: Counted) -> Distribution:
 def _round_width(least: float) -> int:
     """Return the smallest of the widths 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20 … that is ≥ `least`.
 
-    With widths of only 1, 2, 5, 10 …, some histograms would have only half as
-    many bins.
+    With widths of only 1, 2, 5, 10 …, some histograms would have only half as many bins.
     """
     scale = 1
     while True:

@@ -134,8 +134,8 @@ def records_bytes(records: int, headers: Sequence[tuple[bytes, bytes]], partitio
 
     Args:
         records: number of records.
-        headers: id and description of some records. They are written as in records/, to measure
-            the size of the columns that hold values from headers.
+        headers: id and description of some records. These headers are written as in records/, to
+            measure the size of the columns that hold values from headers.
         partitions: number of partitions. A build writes one file for each partition. A build with
             several partitions writes at least one further file, for the sequences left without a
             bucket.

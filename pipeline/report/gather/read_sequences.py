@@ -2,8 +2,8 @@
 
 Several threads read ranges (parts) of a large uncompressed file at the same time. The threads run
 in parallel, because the parser's compiled code releases the GIL. A thread reads its range in blocks
-of records, of about 24 MiB of text each. Each thread needs memory for two blocks. Each record needs
-50 bytes and the bytes of its id.
+of records, and needs memory for two blocks of about 24 MiB of text. Each record needs 50 bytes and
+the bytes of its id.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _NOTHING: Final = ReadRecords(
 
 
 def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> ReadRecords:
-    """Read all records of all inputs, in input order. Warn of inputs that a build would refuse.
+    """Read all records of all inputs, in input order. Warn about inputs that a build would refuse.
 
     Raises:
         InputError: an input cannot be read, or its content is invalid.
@@ -115,7 +115,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             found = list(threads.map(read, range(len(planned.ranges))))
         finally:
             stopped.set()  # after an error, stop the other threads early
-    first_warnings: dict[int, str] = {}  # by input; other ranges repeat the warning
+    first_warnings: dict[int, str] = {}  # by input, because several ranges may repeat a warning
     for (source, _, _), part in zip(planned.ranges, found, strict=True):
         for warning in part.warnings:
             first_warnings.setdefault(source, warning)
@@ -188,8 +188,11 @@ def _first_headers(block: RecordBlock) -> list[tuple[bytes, bytes]]:
 
 
 def _sample(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the first headers, about HEADERS_TRIED bytes. The sample of several joined samples
-    equals the sample of all headers. Therefore the division into blocks does not matter."""
+    """Return the first headers, about HEADERS_TRIED bytes.
+
+    A second call on the joined results of several blocks returns the first headers of all blocks.
+    The division into blocks therefore does not matter.
+    """
     found: list[tuple[bytes, bytes]] = []
     size = 0
     for header in headers:

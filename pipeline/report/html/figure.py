@@ -42,7 +42,7 @@ def area(
 ) -> Series:
     """Return the area that a plot shows for a distribution.
 
-    what: the unit of the values, with a leading blank, and the noun for one counted thing
+    what: unit of the values, with a leading blank, and singular noun of the counted objects
     whole: True if the values are whole numbers
     """
     total = sum(values.counts) or 1

@@ -42,7 +42,7 @@ class Flow:
     """A flow plot. A stream is at least 1.5 pixels wide.
 
     sources, targets: nodes on the left and nodes on the right
-    height: height in pixels of all streams of one side together
+    height: total height of the streams of one side, in pixels
     """
 
     kind: ClassVar[str] = "flow"
@@ -103,7 +103,7 @@ class PlacedNode:
         return self.top + max(0.0, (self.height - 30) / 2)
 
     def take(self, height: float) -> tuple[float, float]:
-        """Place the next stream, which has height `height`. Return its upper and its lower end."""
+        """Place the next stream of the given height. Return its upper and its lower end."""
         begin = self.top + self.taken
         self.taken += height
         return begin, begin + max(height, 1.5)

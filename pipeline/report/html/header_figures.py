@@ -19,7 +19,7 @@ _SHOWN: Final = 5
 
 
 def taxa(report: Report) -> Figure | None:
-    """Show the organisms with the most kept records. Return None if no header states one."""
+    """Show the organisms with the most kept records. Return None if no header states any."""
     kept = report.by_status[Status.KEPT]
     if report.headers is None or not report.headers.taxa or not kept:
         return None

@@ -40,7 +40,7 @@ def page(report: Report | Comparison) -> str:
     else:
         name, values = "report", _report(report)
     written = _environment().get_template(f"{name}.html.jinja").render(values)
-    # replace control characters in the whole page, in order to miss no name
+    # replace control characters in the whole page, so that no name is missed
     return printable(written)
 
 

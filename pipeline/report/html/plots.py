@@ -103,7 +103,7 @@ class Histogram:
 
     @property
     def levels(self) -> list[tuple[float, str]]:
-        """Position y in pixels, and text, of each horizontal line."""
+        """Position y (in pixels) and text of each horizontal line."""
         if self.log_heights:
             steps = [10.0**d for d in range(math.floor(math.log10(self._top)) + 1)]
         else:
@@ -177,7 +177,7 @@ class Columns:
 
     @property
     def levels(self) -> list[tuple[float, str]]:
-        """Position y in pixels, and text, of each horizontal line."""
+        """Position y (in pixels) and text of each horizontal line."""
         steps = round_steps(0, self.height / self.scale, 5)
         return [(TOP + self.height - y * self.scale, f"{y:g} %") for y in steps if y]
 

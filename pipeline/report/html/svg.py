@@ -44,7 +44,7 @@ class Axis:
 
 
 def round_steps(low: float, high: float, most: int = 6) -> list[float]:
-    """Return round values within low … high: about `most` values, or fewer.
+    """Return round values from `low` to `high`, at most about `most` of them.
 
     The distance between values is 1, 2 or 5 times a power of ten.
     """

@@ -28,8 +28,8 @@ _COUNTS: Columns[Counts] = {
 def headers(found: HeaderCounts) -> Table:
     """Count records by database, by level of protein existence, and by whether they are fragments.
 
-    If no header states a database, the table has no rows for databases. The same holds for the
-    other two.
+    If no header states a database, the table has no rows for databases. The same holds for levels
+    and fragments.
     """
     kinds: tuple[tuple[str, tuple[Group, ...], Callable[[Group], str]], ...] = (
         ("database", found.databases, lambda group: str(group.value or "not stated")),
@@ -64,7 +64,7 @@ def taxa(found: HeaderCounts) -> Table:
 
 
 def other_taxa(found: HeaderCounts) -> str:
-    """Return words about the records that `taxa` does not show, "" if it shows all."""
+    """Return a phrase about the records that `taxa` does not show; "" if it shows all."""
     rest, without = found.distinct_taxa - len(found.taxa), found.without_taxon.records
     more = plural(rest, "more organism") if rest else ""
     none = f"{plural(without, 'record')} without an organism" if without else ""

@@ -88,7 +88,7 @@ def similar(report: Report) -> Table:
 
 
 def _entries(field: str, key: str) -> Callable[[FileOverlap], str]:
-    """Return a function that formats the number that a mapping of a FileOverlap has for `key`.
+    """Return a function that formats the value of `key` in a mapping of a FileOverlap.
 
     field: name of the mapping
     """

@@ -1,1 +1,1 @@
-"""The first request of a command to a store, which finds permanent faults before any work."""
+"""Find permanent faults of a store, by the first request of a command, before any work is done."""

@@ -110,7 +110,7 @@ def test_if_a_dataset_was_built_from_other_inputs_the_error_names_the_first_diff
     inner.write_bytes(b">g\nMKT\n")
     wide = (*words[:-1], tmp_path / "wide")
     assert run("preprocess", a, inner, *wide).returncode == 0
-    done = run("preprocess", inner, *wide)  # its name no longer begins with inner/
+    done = run("preprocess", inner, *wide)  # its name was inner/g.fasta, and is g.fasta
     assert "the inputs differ: a.fasta is no longer given);" in done.stderr
     b.write_bytes(b">b\nMK\n")
     assert said(a, b) == "b.fasta had 12 bytes and has 6"

@@ -121,7 +121,7 @@ def loaders_refuse(dataset: Path) -> None:
     with Mixture([(dataset, 1)]) as mixture:
         with pytest.raises(TypeError, match="iterate over the reader itself"):
             next(iter(DataLoader(mixture)))  # type: ignore[arg-type]
-        assert mixture  # although it has no length
+        assert mixture  # a mixture is true, although it has no length
         with pytest.raises(TypeError, match="a Mixture has no length"):
             len(mixture)
 

@@ -60,7 +60,7 @@ def seen(bucket: Bucket) -> tuple[int, bytes, bytes]:
 def test_each_run_of_positions_has_exact_proportions_and_keeps_each_datasets_order(
     weights: list[int], run: int, seed: int
 ) -> None:
-    """A run is a group of consecutive positions in which a mixture reaches exact proportions."""
+    """A run is a group of consecutive positions in which a mixture has exact proportions."""
     shares = whole_shares(weights)
     length = sum(shares)
     datasets, inside = assigned(np.arange(run * length, (run + 3) * length), shares, seed)

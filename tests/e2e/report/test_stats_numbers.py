@@ -98,7 +98,7 @@ def check_counts(
 
 
 def approximately(value: Any) -> Any:
-    """Return an expected value. Floats must match up to rounding, everything else exactly."""
+    """Return a value that equals `value` up to rounding of floats."""
     if isinstance(value, float):
         return pytest.approx(value, rel=1e-12)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A build can read a dataset of Hugging Face's library `datasets`, which can load our shards."""
+"""A build reads datasets of Hugging Face's library `datasets`, and that library loads shards."""
 
 from __future__ import annotations
 

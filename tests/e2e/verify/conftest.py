@@ -1,4 +1,4 @@
-"""Datasets that tests of `thdpack verify --deep` damage."""
+"""Datasets for the tests of `thdpack verify --deep`. The tests damage copies of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.processes.command_line import preprocess
 
 
 def corpus() -> bytes:
-    """Return records of which some are equal, some have the same length, and some are long."""
+    """Return records. Some are equal, some have the same length, and some are long."""
     rng = np.random.default_rng(1)  # not the seed of made_records
 
     def residues(count: int) -> str:
@@ -40,8 +40,8 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that builds a dataset once for each choice of options.
 
     The file clusters.tsv has two clusters. One has three ids. The other has only twin0, whose first
-    piece equals twin1's first piece. The file test.fasta has a record of the corpus, and ids.txt
-    names another record.
+    piece (first max_seq_len - 2 residues) equals twin1's first piece. The file test.fasta has a
+    record of the corpus, and ids.txt names another record.
     """
     folder = tmp_path_factory.mktemp("deep")
     (folder / "x.fasta").write_bytes(corpus())

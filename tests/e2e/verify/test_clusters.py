@@ -13,7 +13,7 @@ from tests.helpers.oracles.slow_clusters import slow_split
 def set_cluster(row: Row, *, same_split: bool) -> None:
     """Give a record another cluster.
 
-    same_split: True if the new cluster belongs to the record's split, False if to another split
+    same_split: whether the new cluster belongs to the record's split
     """
     row["cluster"] = next(
         key

@@ -176,7 +176,7 @@ def an_original_after_its_duplicate(dataset: OpenDataset) -> set[str]:
 
 
 def an_original_that_does_not_exist(dataset: OpenDataset) -> set[str]:
-    dataset.all(id="copy")[1]["duplicate_of"] = 1 << 40  # not 0, which would be right
+    dataset.all(id="copy")[1]["duplicate_of"] = 1 << 40  # the right value is 0
     return {ORIGINAL}
 
 

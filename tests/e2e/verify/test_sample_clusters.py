@@ -20,7 +20,7 @@ def not_one(variant: int) -> str:
 
 
 def members(dataset: OpenDataset, *, drawn: bool) -> list[Row]:
-    """Return the kept records in clusters that variant 0 draws, or does not draw."""
+    """Return the kept records in clusters: those that variant 0 draws, or the others."""
     return [
         row
         for row in dataset.all(status="kept")
@@ -85,7 +85,7 @@ def test_an_undamaged_dataset_has_no_contradictions(
 def test_a_variant_with_two_members_of_a_cluster_is_found(
     opened: Callable[..., OpenDataset],
 ) -> None:
-    """The two clusters become one in records/. Each variant then has two members of it."""
+    """Join the two clusters in records/. Each variant then has two members of one cluster."""
     dataset = opened("--sample-clusters", "clusters.tsv", "--variants", "2")
     keys = {row["cluster"] for row in members(dataset, drawn=True)}
     for row in dataset.rows:

@@ -1,4 +1,5 @@
-"""Compress test inputs in every supported format, as one archive or several concatenated ones."""
+"""Compress test inputs in every supported format. An archive is a compressed file. It may have
+several parts, which are complete compressed files end to end."""
 
 from __future__ import annotations
 

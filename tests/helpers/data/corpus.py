@@ -88,8 +88,7 @@ def read_records(dataset: Path) -> list[dict[str, Any]]:
 
 
 def read_buckets(dataset: Path, variant: int = 0) -> list[dict[str, Any]]:
-    """Return each bucket of a variant as a dictionary of its columns, its split, its shard and its
-    row."""
+    """Return each bucket of a variant as a dictionary with its columns, split, shard and row."""
     found = []
     for split, entries in read_manifest(dataset).shards_of(variant).items():
         for entry in entries:

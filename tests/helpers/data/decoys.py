@@ -1,4 +1,4 @@
-"""Decoys: modules with the names of our packages and of numpy, which fail when imported."""
+"""Decoys: modules with the names of our packages and of numpy. Importing a decoy fails."""
 
 from __future__ import annotations
 

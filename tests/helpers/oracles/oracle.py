@@ -30,7 +30,7 @@ def titles(data: bytes) -> list[str]:
 
 
 def first_word(title: str) -> str:
-    """Return the first word of a title, which is the id, as Biopython's SeqIO does. Only ASCII
+    """Return the id of a record: the first word of its title, as in Biopython's SeqIO. Only ASCII
     blanks end the word.
     """
     blanks = " \t\v\f\x1c\x1d\x1e\x1f"

@@ -1,7 +1,8 @@
 """Slow, simple functions that find clusters and splits without code of pipeline/.
 
-Clusters and records are joined in a graph. Its nodes are the clusters and members of the table, and
-the first pieces of records. A first piece is the first max_seq_len - 2 residues of a record.
+Clusters and records are joined in a graph. The nodes of the graph are the clusters and members of
+the table, and the first pieces of records. A first piece is the first max_seq_len - 2 residues of a
+record.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def fixed_point(weight: str) -> int:
 
 
 def slow_draw(members: Iterable[tuple[int, int, int]], *, seed: int, variant: int) -> set[int]:
-    """Return the ordinals of the members that a variant draws, one of each cluster.
+    """Return the ordinals (numbers among all input records) of the members that a variant draws,
+    one of each cluster.
 
     Args:
         members: key of the cluster, ordinal and weight of each member.

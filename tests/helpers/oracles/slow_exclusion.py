@@ -45,7 +45,7 @@ def names_of(header: str) -> list[str]:
 def match_of(
     header: str, residues: str, excluded: Excluded, identity: float, coverage: float
 ) -> tuple[int, int, bytes, str] | None:
-    """Return the preferred match of a record, or None.
+    """Return the match that a build reports for a record; None if nothing matches.
 
     Returns:
         Index of the kind, number of the entry's residues, id of the entry, and name of the file.

@@ -25,7 +25,7 @@ BLANKS = b" \t\n\v\f\r"
 
 @dataclass
 class Stated:
-    """Values that a header states. None: not stated."""
+    """Values that a header states; None for a value that it does not state."""
 
     accession: bytes | None = None
     name: bytes | None = None

@@ -6,7 +6,7 @@ _MASK = (1 << 64) - 1
 
 
 def mixed(value: int) -> int:
-    """The finalizer of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)."""
+    """Return SplitMix64's next output for a state (Steele, Lea & Flood, OOPSLA 2014)."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -14,12 +14,12 @@ def mixed(value: int) -> int:
 
 
 def slow_start(digest: bytes, ordinal: int, residues: int, most: int, *, seed: int) -> int:
-    """Return the first residue of a record's window.
+    """Return the index of the first residue of a record's window.
 
     Args:
         digest: xxh3_128 of the record's tokens, 16 bytes.
         residues: number of residues of the record.
-        most: number of residues of the window.
+        most: maximum number of residues of the window.
     """
     key = mixed(seed)
     for part in (int.from_bytes(digest[:8]), int.from_bytes(digest[8:]), ordinal, 0):

@@ -1,4 +1,4 @@
-"""Processes that are forked from a server process, which has already imported what they need.
+"""Processes forked from a server process that has already imported their modules.
 
 A fork takes 10 ms, but the imports take one to five seconds of CPU. Each xdist worker starts at
 most one `Server` for ranks (ranks.py), and one for each set of modules that commands import before
@@ -75,7 +75,7 @@ class Fork:
 
 
 class Printed:
-    """Standard output and standard error of processes, which a thread reads from a pipe."""
+    """Standard output and standard error of processes. A thread reads both from a pipe."""
 
     def __init__(self) -> None:
         reading, self.descriptor = os.pipe()

@@ -112,7 +112,9 @@ def kill_one_at_work(process: Started, cluster: Any, rng: random.Random) -> bool
         at_work = list(filter(works, below))
         if at_work and kill(rng.choice(at_work)):
             return True
-        time.sleep(0.002)  # let Ray use the CPU, but for less time than any task takes
+        # sleep to leave the CPU to Ray, but more briefly than any task runs, so that no task is
+        # missed
+        time.sleep(0.002)
     return False
 
 

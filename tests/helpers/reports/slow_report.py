@@ -106,7 +106,7 @@ def expected(
     """Return the numbers of a report, except the numbers about splits and packing.
 
     Args:
-        over: what the composition counts: "buckets" for the report of a dataset, "input" for the
+        over: source of the composition: "buckets" for the report of a dataset, "input" for the
             report of FASTA files.
     """
     kept = [record for record in records if record.status == "kept"]

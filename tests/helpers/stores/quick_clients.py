@@ -1,6 +1,6 @@
 """Make clients of s3:// quicker to create. Importing this module is enough.
 
-botocore reads its description of S3 from JSON files for each client, which takes 60 ms. With this
+For each client, botocore reads its description of S3 from JSON files. This takes 60 ms. With this
 module, a process reads each file once, and processes that it forks later need not read them again.
 """
 

@@ -1,7 +1,9 @@
-"""Damaged or hostile markers are ignored. Damaged or hostile task lists are refused or computed
-again. Neither makes a build open a file of an attacker's choice.
+"""Markers and task lists that someone damaged or changed.
 
-A marker is a file that records the result of a finished task.
+A marker is a file that records the result of a finished task. A changed marker is ignored, or names
+only files of its own task. A changed task list is accepted or refused. A damaged plan-*.json (the
+saved sum of the results of map tasks) is computed again. No change makes a build open a file that
+an attacker chose.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def tasks_of(place: Path) -> list[Task[Any]]:
 
 
 class Seen:
-    """Record of each path that this process opens, removes or renames outside `folder`."""
+    """List of the paths outside `folder` that this process opens, removes or renames."""
 
     def __init__(self, folder: Path) -> None:
         self.paths: list[str] = []

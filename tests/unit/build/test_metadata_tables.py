@@ -48,7 +48,7 @@ def values(table: MetadataTable, name: str, keys: list[str]) -> list[Any]:
 def test_keys_are_found_even_if_their_hashes_are_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashes: int, run_bytes: int
 ) -> None:
-    """With only one or three hashes, many rows have the same hash; such rows are in one batch."""
+    """If only one or three hashes exist, many rows share a hash. Such rows are in one batch."""
     real = lookup.key_hashes
     monkeypatch.setattr(
         lookup,

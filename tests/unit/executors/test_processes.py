@@ -1,4 +1,4 @@
-"""The processes of a pool after the process that started them was killed."""
+"""A process pool prints no warning after the process that started it was killed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_after_a_kill_no_warning_about_semaphores_appears() -> None:
-    # Python's resource tracker prints the warning when it removes the semaphores of the pool. It
-    # inherits standard error, so `run` returns only after the tracker has ended.
+    # Python's resource tracker prints the warning when it removes the semaphores of the pool. The
+    # tracker inherits standard error, so `run` returns only after the tracker has ended.
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=REPO, capture_output=True, text=True, check=False
     )

@@ -52,7 +52,7 @@ def table() -> bytes:
 INPUTS = {
     "one.fasta": fasta(RECORDS),
     "cut.fasta": fasta(RECORDS),
-    # the records are so long that no record begins in most ranges
+    # the records are so long that most ranges contain no header
     "long.fasta": fasta([("a", "ACDEFGHIKL" * 3_000), ("b", "MKV" * 3_000)], width=90_000),
     "packed.fasta.gz": gzip.compress(fasta(RECORDS), mtime=0) + gzip.compress(b"", mtime=0),
     "packed.fasta.xz": lzma.compress(fasta(RECORDS)),

@@ -1,4 +1,5 @@
-"""Values in headers: an example of each family, and real headers compared with a slow parser."""
+"""Values in headers: an example of each family (the format of one database, such as UniProt), and
+real headers compared with a slow parser."""
 
 from __future__ import annotations
 

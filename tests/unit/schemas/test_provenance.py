@@ -1,4 +1,4 @@
-"""The release and the licence of the inputs are one line each, in options and in manifests."""
+"""In options and in manifests, the release and the licence of the inputs must be one line each."""
 
 from __future__ import annotations
 

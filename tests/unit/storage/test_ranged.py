@@ -1,4 +1,4 @@
-"""A file on a store returns the same bytes as a local file, in whatever order it is read."""
+"""Reads of a file on a store return the same bytes as reads of a local file, in any order."""
 
 from __future__ import annotations
 

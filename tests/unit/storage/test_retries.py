@@ -26,7 +26,7 @@ def fails() -> None:
 def test_ctrl_c_ends_a_wait_for_a_store(
     wait: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "FIRST_PAUSE", 3600)  # if not interrupted, the test times out
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 3600)  # without Ctrl-C, the test would time out
     threading.Timer(0.1, INTERRUPTED.set).start()
     try:
         with pytest.raises(ClosedError):

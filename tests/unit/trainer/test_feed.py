@@ -1,4 +1,4 @@
-"""The feed, which copies rows to the device."""
+"""The feed copies the rows of the reader to the device."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ cdef extern from "Python.h":
 
 cdef double _LEAST_WEIGHT = 1e-6
 cdef double _MOST_WEIGHT = 1e6
-cdef double _UNITS = 1 << 30  # of a weight of 1
+cdef double _UNITS = 1 << 30  # the weight 1 is stored as this number
 
 
 def parse_clusters(
@@ -94,7 +94,7 @@ cdef int _row(
 
 
 cdef unsigned long long _weight(const char* begin, const char* end) noexcept with gil:
-    """Return a weight in units of 2^-30; 0 for text that is no number in the allowed range."""
+    """Return a weight in units of 2^-30; 0 if the text is not a number in the allowed range."""
     cdef char text[64]
     cdef double value
     if end - begin >= 64:
@@ -140,7 +140,7 @@ def join(
 
 
 cdef inline long long _root(long long[::1] root, long long i) noexcept nogil:
-    """Return the smallest member of the set of i, and shorten the path to it."""
+    """Return the smallest element of the set that holds i, and shorten the path to it."""
     while root[i] != i:
         root[i] = root[root[i]]
         i = root[i]

@@ -90,7 +90,7 @@ class ClusterTable:
     """A table that was opened by `open_cluster_table`.
 
     batches: rows in ascending order of the members' keys
-    firsts: uint64[batches], first member of each batch
+    firsts: uint64[batches], key of the first member in each batch
     examples: some ids of members
     """
 
@@ -99,16 +99,20 @@ class ClusterTable:
     examples: tuple[str, ...]
 
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the key of each member's cluster, uint64[N]; 0 for a key that no member has."""
+        """Return the key of each member's cluster, uint64[N]; 0 for a key that the table lacks.
+
+        Args:
+            keys: uint64[N], keys of members.
+        """
         return self._find(keys, 1)
 
     def weights(self, keys: NDArray[np.uint64], clusters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the weight of each member, uint64[N]; 0 for a key that no member has.
+        """Return the weight of each member, uint64[N]; 0 for a key that the table lacks.
 
         In a table without weights, each member has the weight 1.
 
         Args:
-            keys: uint64[N].
+            keys: uint64[N], keys of members.
             clusters: uint64[N], result of `find` for these keys.
         """
         if any(len(columns) > 2 for columns in self.batches):
@@ -117,7 +121,7 @@ class ClusterTable:
 
     def _find(self, keys: NDArray[np.uint64], column: int) -> NDArray[np.uint64]:
         found = np.zeros(keys.size, dtype=np.uint64)
-        order = np.argsort(keys)  # so that the keys to look up in one batch are adjacent
+        order = np.argsort(keys)  # the keys of one batch become adjacent
         wanted = keys[order]
         edges = [*np.searchsorted(wanted, self.firsts).tolist(), keys.size]
         for columns, first, last in zip(self.batches, edges[:-1], edges[1:], strict=True):

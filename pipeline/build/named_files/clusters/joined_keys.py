@@ -1,7 +1,7 @@
-"""Join clusters. The input is pairs of clusters that belong together; the joined cluster gets the
-smallest key of its parts.
+"""Join pairs of clusters. The key of a joined cluster is the smallest key of its parts.
 
-A key is the xxh3_64 of an id. A cluster's id is the id of its representative.
+A member is a record that the table of clusters lists. A key is the xxh3_64 of an id. A cluster's id
+is the id of its representative.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ class JoinedKeys:
     roots: NDArray[np.uint64]
 
     def of(self, clusters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return `clusters`, uint64[M], with each key of a part replaced by the key of the joined
-        cluster. Keys of other clusters stay as they are."""
+        """Return the keys of the clusters after joining, uint64[M].
+
+        Args:
+            clusters: uint64[M], keys of the clusters before joining.
+        """
         if self.keys.size == 0:
             return clusters
         at = np.minimum(np.searchsorted(self.keys, clusters), self.keys.size - 1)
@@ -44,8 +47,8 @@ def smallest_clusters(
         clusters: uint64[N], for each of `keys`, the key of its cluster. A member or a hash may
             occur several times, with different clusters.
     Returns:
-        uint64[K], `keys`, ascending; uint64[K], the smallest cluster of each; uint64[M, 2], pairs
-        of clusters that share a key. These pairs connect all clusters of a key.
+        uint64[K], the distinct `keys`, ascending; uint64[K], the smallest cluster of each;
+        uint64[M, 2], pairs of clusters that share a key. These pairs connect all clusters of a key.
     """
     order = np.argsort(keys)
     keys, clusters = keys[order], clusters[order]
@@ -63,7 +66,7 @@ def largest_weights(keys: NDArray[np.uint64], weights: NDArray[np.uint64]) -> ND
     """Return the largest weight of each distinct key, uint64[K], in ascending order of the keys.
 
     Args:
-        keys, weights: uint64[N].
+        keys, weights: uint64[N], keys, which may repeat, and their weights.
     """
     order = np.argsort(keys)
     keys, weights = keys[order], weights[order]

@@ -1,6 +1,6 @@
 """Prepare `--clusters mmseqs:0.5`, and the same value of --sample-clusters.
 
-This writes an empty table, which `cluster_records` replaces later.
+This module writes an empty table, which `cluster_records` replaces later.
 """
 
 from __future__ import annotations

@@ -108,9 +108,9 @@ def _entries(file: NamedFile, source: Source) -> tuple[Entries, int]:
 
 
 def _first_line(stream: BinaryIO) -> tuple[int, bytes]:
-    """Return the first line that is neither blank nor a comment, without its end, and its number.
+    """Return the number and text of the first line that is neither blank nor a comment.
 
-    If there is no such line, the line is empty.
+    If there is no such line, return the number 1 and an empty text.
     """
     lines = islice(iter(lambda: stream.readline(_LOOK), b""), _MOST_LINES)
     for number, line in enumerate(lines, start=1):

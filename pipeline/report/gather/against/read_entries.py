@@ -30,7 +30,7 @@ def read_entries(name: str, progress: Reporter) -> Entries:
         InputError: the file cannot be read, or its content is invalid.
     """
     _, records = read_inputs(_options(name), progress)
-    # use the byte order of records/: joining the blocks of a file has changed it to the machine's
+    # restore the byte order of records/: joined blocks of a file have the machine's byte order
     stored = np.ascontiguousarray(records.hashes, dtype=HASH)
     hashes = pa.Array.from_buffers(
         pa.binary(HASH.itemsize), stored.size, [None, pa.py_buffer(stored)]

@@ -1,7 +1,7 @@
-"""Measure which share of the residues of kept records the variants of a dataset show.
+"""Measure coverage: the number of residues of kept records that a dataset's variants contain.
 
-The windows of long records follow from records/ and the seed. Therefore shards are not read. With
---sample-clusters, the manifest has the numbers of residues and of members of clusters.
+The windows of long records are computed from records/ and the seed, so shards are not read. With
+--sample-clusters, the counts of residues and of cluster members are read from the manifest.
 """
 
 from __future__ import annotations
@@ -75,12 +75,11 @@ def _is_kept(batch: pa.RecordBatch) -> pa.Array:
 def _shown(
     manifest: Manifest, kept: pa.RecordBatch, lengths: NDArray[np.int64], numbers: Sequence[int]
 ) -> dict[int, int]:
-    """Return how many residues of some records the first variants show.
+    """Return, for each n of `numbers`, how many residues of some records the first n variants have.
 
     Args:
         kept: N rows of records/.
         lengths: int64[N], number of residues of each record.
-        numbers: numbers of variants.
     """
     most = manifest.longest_piece
     if manifest.options["long"] != "crop":

@@ -43,7 +43,7 @@ def facts_of(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
                 unknown.sum(),
                 (unknown > 0).sum().alias("with_unknown"),
             ),
-            # without --sample-clusters, each kept record has a shard
+            # a kept record that variant 0 does not draw (--sample-clusters) has no shard
             rows.group_by(pl.col("shard").is_not_null().alias("placed"), "residues").agg(
                 pl.len().cast(pl.Int64).alias("records")
             ),

@@ -46,8 +46,8 @@ def overlaps(files: Sequence[Entries], rows: pl.LazyFrame) -> tuple[FileOverlap,
 def _overlap(file: Entries, found: pl.DataFrame) -> FileOverlap:
     """Count the entries of one file.
 
-    found: distinct combinations of hash, status and split, of those rows of records/ whose hash
-      equals the hash of an entry of any file
+    found: distinct combinations of hash, status and split among the rows of records/ that have the
+      hash of an entry of some file
     """
 
     def among(rows: pl.DataFrame) -> int:

@@ -175,7 +175,7 @@ def test_row_groups_hold_a_bounded_number_of_bytes_of_metadata(
     for i in range(file.num_row_groups):
         group = file.read_row_group(i, columns=["id", "note"]).to_pylist()
         rows += group
-        # the row that reaches the limit is the group's last one
+        # the row that reaches the limit is the group's last row
         assert sum(len((row["note"] or "").encode()) for row in group[:-1]) < 50_000
     assert file.num_row_groups > 5
     assert [(row["id"], row["note"] or "") for row in rows] == list(notes.items())
@@ -194,7 +194,7 @@ def test_a_resumed_build_and_a_build_from_a_task_list_write_the_same_bytes(
     process.kill()
     process.communicate(timeout=100)
     work = next((killed / ".build").glob("prepared-*.arrow"))
-    work.write_bytes(work.read_bytes()[:-9])  # as a power cut may leave the file
+    work.write_bytes(work.read_bytes()[:-9])  # a power cut may truncate the file
     assert digest(preprocess(corpus, killed, *options, **SIZES)) == whole
     listed = tmp_path / "listed"
     assert run("plan-tasks", corpus, "--out", listed, *options, **SIZES).returncode == 0

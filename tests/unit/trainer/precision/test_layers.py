@@ -1,4 +1,4 @@
-"""`--precision-layers`, which selects the layers that compute in low precision."""
+"""`--precision-layers` selects the layers that compute in low precision."""
 
 from __future__ import annotations
 
