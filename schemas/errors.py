@@ -11,7 +11,7 @@ class ThdpackError(Exception):
     """Base of all errors that a user can cause and repair.
 
     The command line prints the message as one line, and exits with 1. Credentials are removed from
-    the message, also from the URLs and errors of stores that it quotes.
+    the message, including those in quoted URLs and in quoted errors of stores.
     """
 
     def __str__(self) -> str:
@@ -70,6 +70,10 @@ def _rebuild(
     return kind(message, source=source, line=line, remedy=remedy)
 
 
+class MissingPackageError(InputError, OptionError):
+    """A URL needs a package that is not installed. The command line exits with 2."""
+
+
 class FastaError(InputError):
     """A FASTA file breaks a rule of the format."""
 
@@ -82,8 +86,25 @@ class ManifestError(DatasetError):
     """manifest.json is missing or damaged, or this thdpack cannot read its format version."""
 
 
+class NoGenerationError(ManifestError, OptionError):
+    """A dataset has no such generation, or the generation was removed. The command line exits with
+    2."""
+
+
+class OtherOptionsError(DatasetError, OptionError):
+    """The options are not those of the existing dataset. The command line exits with 2."""
+
+
 class BuildError(ThdpackError):
     """A build cannot continue, for example because of a full disk or a killed worker."""
+
+
+class LostCommitError(BuildError):
+    """Another build committed to the same destination first, so this build committed nothing."""
+
+
+class BusyError(BuildError):
+    """Another process is writing to the dataset. The message names it."""
 
 
 class DamagedSpillError(BuildError):
@@ -100,6 +121,20 @@ class DamagedSpillError(BuildError):
         return (
             f".build: {self.name} is not what was written: a disk, memory or another program "
             "changed it; run the same command to write it again"
+        )
+
+
+class DamagedIndexError(BuildError):
+    """A file of the hash index is missing or damaged. The next build writes the index again."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: missing, or not what was written: a disk, memory or another program "
+            "changed it; run the same command to write the index again"
         )
 
 

@@ -7,8 +7,11 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_exports(package: str, **modules: tuple[str, ...]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__` (PEP 562), which imports a public name from its module.
+def lazy_exports(
+    package: str, **modules: tuple[str, ...]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a package's `__getattr__` and `__dir__` (PEP 562). The first imports a public name
+    from its module. The second lists the public names.
 
     Args:
         package: the package's `__name__`.
@@ -21,4 +24,4 @@ def lazy_exports(package: str, **modules: tuple[str, ...]) -> Callable[[str], An
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)
 
-    return getattr_of_package
+    return getattr_of_package, lambda: sorted(homes)

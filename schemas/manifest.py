@@ -1,7 +1,7 @@
 """manifest.json, the file that lists the contents of a dataset.
 
-The bytes of the file depend only on inputs, options and version. Therefore keys are sorted, and the
-file holds no time, host, user or absolute path.
+The bytes of the file depend only on the inputs, the options, and the versions of thdpack and
+pyarrow. Keys are therefore sorted, and the file holds no time, host, user or absolute path.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from msgspec import Meta
 from schemas.errors import ManifestError
 from schemas.manifest_checks import (
     checked_head,
+    history_problems,
+    metadata_problems,
     name_problems,
     option_problems,
+    retired_problems,
     sampling_problems,
     size_problems,
     variant_problems,
 )
 from schemas.manifest_entries import (
+    GenerationEntry,
     Histogram,
     InputEntry,
     NamedFileEntry,
@@ -52,15 +56,20 @@ if TYPE_CHECKING:
 MANIFEST_NAME: Final = "manifest.json"
 WORK: Final = ".build"
 """Name of the work folder in a dataset's folder. It holds the files of unfinished builds."""
-_OMITTED: Final = ("more_variants", "sampled_clusters")
-"""Keys that the JSON has only if the option was given that fills them."""
+GENERATIONS: Final = "generations"
+"""Folder of the manifests of earlier generations, in a dataset's folder. Each build, append or
+compaction leaves a new state of the dataset, called a generation."""
+_OMITTED: Final = ("more_variants", "sampled_clusters", "history", "retired")
+"""Keys that the JSON has only if they are not empty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest(SequenceLimits):
     """The manifest of a dataset. docs/reference/format.md explains every key.
 
-    `shards`, `splits` and all counts describe variant 0. `more_variants` has the other variants.
+    A variant holds all kept records, shuffled, cropped and packed anew. With --sample-clusters, it
+    holds only one kept record of each cluster. `shards`, `splits` and all counts describe variant
+    0. `more_variants` has the other variants.
     """
 
     build: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
@@ -91,6 +100,8 @@ class Manifest(SequenceLimits):
     sampled_clusters: SampledClusters | None = None
     generation: Annotated[int, Meta(ge=1, le=1 << 62)] = 1
     parent: Hash | None = None
+    history: tuple[GenerationEntry, ...] = ()
+    retired: tuple[RecordsEntry, ...] = ()
     format: int = field(default=FORMAT_VERSION)
 
     @property
@@ -121,8 +132,7 @@ class Manifest(SequenceLimits):
 
     @property
     def variants(self) -> int:
-        """Number of variants. Each holds all kept records, shuffled, cropped and packed anew. With
-        --sample-clusters, each holds only one member of each cluster."""
+        """Number of variants."""
         return 1 + len(self.more_variants)
 
     def shards_of(self, variant: int) -> Shards:
@@ -204,7 +214,7 @@ class Manifest(SequenceLimits):
             raise ManifestError(
                 f"{where}: {problem}: the manifest contradicts itself; build the dataset again"
             )
-        # the keys of the file are sorted; readers show the splits in their own order
+        # the keys of the file are sorted, but readers show the splits in the order of SPLITS
         return replace(
             manifest,
             shards={split: manifest.shards[split] for split in SPLITS},
@@ -212,12 +222,12 @@ class Manifest(SequenceLimits):
         )
 
     def files(self) -> tuple[ShardEntry | RecordsEntry, ...]:
-        """Return all files of the dataset except the manifest.
+        """Return the entries of all shards and of all files of records/ and retired/.
 
         Raises:
             ManifestError: the manifest is damaged.
         """
-        return (*(entry for _, _, entry in self.all_shards()), *self.records)
+        return (*(entry for _, _, entry in self.all_shards()), *self.records, *self.retired)
 
 
 def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:
@@ -229,8 +239,8 @@ def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:
 def _fields_of(entry: Any) -> dict[str, Any] | str:
     """Return the fields of a dataclass as a dict, without copying their values.
 
-    `asdict` also copies the values, which takes a tenth of a second for 10,000 shards. For the JSON
-    of a later variant's shards, return its hash.
+    `asdict` also copies the values, which takes a tenth of a second for 10,000 shards. The shards
+    of a variant after variant 0 are JSON text: return the hash of this text.
     """
     if isinstance(entry, msgspec.Raw):
         return xxhash.xxh3_128_hexdigest(msgspec.json.format(bytes(entry), indent=-1))
@@ -249,7 +259,12 @@ def _text(value: object) -> str | None:
 def _contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield a description of each contradiction in a manifest."""
     yield from option_problems(manifest.options, manifest.capacity)
-    yield from _metadata(manifest)
+    yield from metadata_problems(
+        manifest.metadata_columns,
+        manifest.named_files,
+        manifest.metadata_records,
+        sum(manifest.records_by_status.values()),
+    )
     if not 3 <= manifest.max_seq_len <= manifest.capacity:
         yield (
             f"max_seq_len is {manifest.max_seq_len}, expected 3 to {manifest.capacity} "
@@ -274,23 +289,12 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
         return
     yield from name_problems(manifest.shards, manifest.records)
     yield from size_problems(manifest.shards)
+    yield from history_problems(manifest.history, manifest.generation, manifest.parent)
+    yield from retired_problems(manifest.retired, manifest.history, manifest.build)
     yield from variant_problems(manifest.shards, manifest.more_variants)
     sampled = any(entry.option == "sample-clusters" for entry in manifest.named_files)
     if sampled != (manifest.sampled_clusters is not None):
-        yield "only one of sampled_clusters and a file of --sample-clusters is given"
+        yield "it must have both sampled_clusters and a file of --sample-clusters, or neither"
     if manifest.sampled_clusters is not None:
         kept = manifest.records_by_status.get("kept", 0)
         yield from sampling_problems(manifest.sampled_clusters, manifest.variants, kept)
-
-
-def _metadata(manifest: Manifest) -> Iterator[str]:
-    """Check the columns that --metadata adds to records/."""
-    columns = manifest.metadata_columns
-    if columns and not any(entry.option == "metadata" for entry in manifest.named_files):
-        yield "metadata_columns has columns, but named_files has no file of --metadata"
-    own = records_schema(keep_header=True).names if columns else []
-    for name in columns:
-        if name in own:
-            yield f"metadata_columns: records/ has a column {name!r} even without --metadata"
-    if manifest.metadata_records > sum(manifest.records_by_status.values()):
-        yield f"metadata_records is {manifest.metadata_records}, more than there are records"

@@ -11,7 +11,15 @@ import msgspec
 from msgspec import Meta
 
 from schemas.errors import ManifestError
-from schemas.manifest_entries import RecordsEntry, SampledClusters, Shards, VariantEntry
+from schemas.manifest_entries import (
+    GenerationEntry,
+    NamedFileEntry,
+    RecordsEntry,
+    SampledClusters,
+    Shards,
+    VariantEntry,
+)
+from schemas.records import RETIRED, ColumnType, records_schema
 from schemas.shard import FORMAT_VERSION, SPLITS, Long
 from schemas.split_fractions import SplitFractions
 from schemas.text.phrases import plural
@@ -103,6 +111,71 @@ def variant_problems(shards: Shards, more_variants: Sequence[VariantEntry]) -> I
                 yield f"variant {number}: {totals.buckets} buckets of {split}"
             if bool(totals.buckets) != any(entry.buckets for entry in shards[split]):
                 yield f"{split} has buckets in only one of variant 0 and variant {number}"
+
+
+def metadata_problems(
+    columns: Mapping[str, ColumnType],
+    named_files: Sequence[NamedFileEntry],
+    found: int,
+    records: int,
+) -> Iterator[str]:
+    """Check the columns that --metadata adds to records/.
+
+    Args:
+        columns: type of each column.
+        found: number of records with a row in the table.
+        records: number of records, kept or not.
+    """
+    if columns and not any(entry.option == "metadata" for entry in named_files):
+        yield "metadata_columns has columns, but named_files has no file of --metadata"
+    own = records_schema(keep_header=True).names if columns else []
+    for name in columns:
+        if name in own:
+            yield f"metadata_columns: records/ has a column {name!r} even without --metadata"
+    if found > records:
+        yield f"metadata_records is {found}, more than there are records"
+
+
+def history_problems(
+    history: Sequence[GenerationEntry], generation: int, parent: str | None
+) -> Iterator[str]:
+    """Check the entries of earlier generations.
+
+    Args:
+        generation: number of the manifest's generation.
+        parent: digest of the generation before.
+    """
+    if len(history) != generation - 1:
+        yield f"generation is {generation}, but history has {len(history)} earlier generations"
+    elif parent != (history[-1].digest if history else None):
+        yield "parent is not the digest of the last generation in history"
+
+
+def retired_problems(
+    retired: Sequence[RecordsEntry], history: Sequence[GenerationEntry], build: str
+) -> Iterator[str]:
+    """Check the entries of retired/. An entry's name states the build of its generation.
+
+    Args:
+        history: entries of earlier generations.
+        build: build of the manifest's generation.
+    """
+    builds = [*(entry.build for entry in history), build]
+    names = {f"{RETIRED}/{each}.parquet": number for number, each in enumerate(builds) if number}
+    last = rows = 0
+    for entry in retired:
+        number, rows = names.get(entry.name, 0), rows + entry.rows
+        if not number:
+            yield f"file name {entry.name!r} is not {RETIRED}/BUILD.parquet with a later build"
+        elif number <= last:
+            yield "the files of retired/ are not in the order of their generations"
+        elif not entry.rows or rows > history[number - 1].records:
+            before = history[number - 1].records
+            yield f"{entry.name} has {entry.rows} rows, but {before} records were there to retire"
+        else:
+            last = number
+            continue
+        return
 
 
 def sampling_problems(sampled: SampledClusters, variants: int, kept: int) -> Iterator[str]:

@@ -11,12 +11,13 @@ import msgspec
 from msgspec import Meta
 
 from schemas.errors import ManifestError
-from schemas.untrusted_json import Count, FileName, Hash, LargeCount, Name, decoded
+from schemas.untrusted_json import BuildName, Count, FileName, Hash, LargeCount, Name, decoded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardEntry:
-    """Entry of a shard. `name` is relative to the dataset's folder. `xxh3_128` is hexadecimal."""
+    """Entry of a shard. `name` is relative to the dataset's folder. `xxh3_128` is the hash of the
+    file, in hexadecimal."""
 
     name: FileName
     bytes: Count
@@ -39,8 +40,9 @@ class RecordsEntry:
 class InputEntry:
     """Entry of an input.
 
-    `name` is relative to the inputs' common folder. `xxh3_128` is the hash of the stored
-    bytes, which may be compressed.
+    `name` is relative to the inputs' common folder. `xxh3_128` is the hash of the stored bytes,
+    which may be compressed. For an input above 16 MiB, it is the hash of the digests of the input's
+    16 MiB pieces.
     """
 
     name: Name
@@ -50,16 +52,16 @@ class InputEntry:
 
 
 FileOption = Literal["exclude", "clusters", "sample-clusters", "metadata"]
-"""Name of an option that names a file, without its hyphens."""
+"""Option that names a file, without the leading `--`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedFileEntry:
     """Entry of a file that an option names.
 
-    `name` is the file's name without its folder, after `mmseqs:` if the option's value begins with
-    it. `rows` is the number of entries, such as excluded sequences. `xxh3_128` is the hash of the
-    sorted content, which does not depend on the order of the entries.
+    `name` is the file's name without its folder. If the option's value begins with `mmseqs:`, so
+    does `name`. `rows` is the number of entries, such as excluded sequences. `xxh3_128` is the hash
+    of the sorted content, which does not depend on the order of the entries.
     """
 
     option: FileOption
@@ -87,6 +89,8 @@ class SplitTotals:
 
     cost_sum: sum of the attention costs of all buckets; a bucket's cost is its Σ length²
     cost_square_sum: sum of the squares of the costs of all buckets
+    cost_max: largest cost of a bucket
+    seqs_max: largest number of sequences in a bucket
     """
 
     buckets: Count
@@ -97,8 +101,8 @@ class SplitTotals:
     cost_max: Count
     seqs_max: Count
     pieces_max: Count
-    """Largest number of sequences and tail pieces in a bucket. A tail piece is a part of the
-    padding at the bucket's end. The manifest's `slots` is at least this number."""
+    """Largest number of pieces (sequences and tail pieces together) in a bucket. A tail piece is a
+    part of the padding at the bucket's end. The manifest's `slots` is at least this number."""
 
     def fill(self, capacity: int) -> float:
         """Return the share of real tokens in all buckets of the split; 0 for an empty split."""
@@ -122,9 +126,10 @@ class SplitTotals:
 class SampledClusters:
     """Totals of --sample-clusters. A member is a kept record in a cluster.
 
-    members_shown: for each variant, the number of members that are in it or in an earlier variant
+    members_shown: for each variant, the number of distinct members that are in this or an earlier
+        variant
     residues_shown: for each variant, the number of residues of kept records, in clusters or not,
-        that are in a bucket of it or of an earlier variant
+        that are in a bucket of this or an earlier variant
     """
 
     clusters: Count
@@ -133,17 +138,39 @@ class SampledClusters:
     residues_shown: tuple[Count, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationEntry:
+    """Entry of an earlier generation of a dataset.
+
+    Each build, append or compaction leaves a new state of the dataset, called a generation. All
+    counts include the records of the generations before it.
+
+    digest: digest of the generation's manifest
+    build: beginning of the names of the files that the generation added
+    records: number of records, kept or not
+    kept: number of kept records
+    buckets: number of buckets of variant 0, in all splits
+    """
+
+    digest: Hash
+    build: BuildName
+    inputs: Count
+    records: Count
+    kept: Count
+    buckets: Count
+
+
 Shards = Mapping[str, tuple[ShardEntry, ...]]
 """Entries of the shards of each split."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantEntry:
-    """Entry of a variant after variant 0, which `--variants` adds.
+    """Entry of variant 1 or of a later variant. `--variants` adds these variants.
 
     splits: totals of each split in this variant
-    shards: JSON of the variant's shards. It is decoded when the variant is read, so
-        that the time to open a dataset hardly depends on the number of variants.
+    shards: JSON of the variant's shards. It is decoded when the variant is read, so that the time
+        to open a dataset hardly depends on the number of variants.
     """
 
     splits: Mapping[str, SplitTotals]

@@ -68,6 +68,9 @@ ColumnType = Literal["bool", "int", "float", "string"]
 MOST_METADATA_COLUMNS: Final = 1_000
 """Maximum number of columns that `--metadata` adds to records/."""
 NO_COLUMNS: Final[Mapping[str, ColumnType]] = MappingProxyType({})
+RETIRED: Final = "retired"
+"""Folder of the lists of retired records, in a dataset's folder. `thdpack append --retire` writes
+these lists."""
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
@@ -114,7 +117,8 @@ def records_schema(
             pa.field("exclusion", words),
             pa.field("match", pa.string()),
             pa.field("match_file", words),
-            # Values that the header states. Values that the header does not state are null.
+            # Values that the header states. Values that the header does not state are null, except
+            # that `fragment` is false.
             pa.field("accession", pa.string()),
             pa.field("name", pa.string()),
             pa.field("taxid", pa.int32()),
@@ -126,5 +130,17 @@ def records_schema(
             pa.field("database", words),
             *headers,
             *metadata,
+        ]
+    )
+
+
+def retired_schema() -> pa.Schema:
+    """Return the Arrow schema of a file of retired/. Its ordinals are ascending."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("ordinal", pa.int64(), nullable=False),
+            pa.field("id", pa.string(), nullable=False),
         ]
     )

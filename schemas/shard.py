@@ -1,4 +1,5 @@
-"""The schema of a shard (one row per bucket), the `Bucket` of a reader, and limits of lengths."""
+"""The schema of a shard (one row per bucket), the `Bucket` that a reader returns, and limits of the
+lengths of sequences."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 2
 BATCH_BUCKETS: Final = 64
-"""Number of buckets in a record batch, which is about 1 MiB at 16,384 tokens per bucket."""
+"""Number of buckets in a record batch. With 16,384 tokens per bucket, a record batch has about 1
+MiB."""
 
 Long = Literal["truncate", "crop", "split", "drop"]
 """Treatment of records longer than max_seq_len: keep the first residues, keep a random window, cut
@@ -138,6 +140,6 @@ class SequenceLimits:
 def slots_for(most_pieces: int) -> int:
     """Return the smallest power of two that is at least 32 and at least `most_pieces`.
 
-    `most_pieces` is the largest number of sequences and tail pieces in a bucket.
+    `most_pieces` is the largest number of pieces (sequences and tail pieces together) in a bucket.
     """
     return max(32, 1 << max(0, most_pieces - 1).bit_length())

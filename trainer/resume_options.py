@@ -8,6 +8,7 @@
 | steps, learning rate, schedule, betas, weight decay, clipping | accepted and logged at the start |
 | --backend, --precision, --precision-layers, --quantized-init | accepted and logged at the start |
 | --valid-split | error, unless the run is finished: losses of two splits cannot be compared |
+| --generation | error, unless it names the generation that the run began with |
 | URL of the dataset, cache, prefetch, outputs | accepted: results stay the same |
 | number of ranks, parallelism, --recompute, --cuda-graph | accepted: only rounding differs |
 """
@@ -19,6 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
+from schemas.text.phrases import plural
 from trainer.config import AUTO, OptimizerOptions, TrainOptions, flag
 from trainer.config.presets import model_words
 
@@ -56,15 +58,16 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
                 f"{out} holds a run with {flag(name)} {then}, not {now}: choose another --out"
             )
     batch = data.buckets_per_step
+    per_step = f"{plural(batch, 'bucket')} per step"
     tokens = options.data.tokens_per_step
     if options.data.tokens_given and tokens != data.tokens_per_step:
         raise ValueError(
-            f"{out} holds a run of {batch} buckets per step, which --tokens-per-step {tokens} "
+            f"{out} holds a run of {per_step}, which --tokens-per-step {tokens} "
             "cannot change: omit this option, or choose another --out"
         )
     if options.data.buckets_per_step not in (0, batch):
         raise ValueError(
-            f"{out} holds a run of {batch} buckets per step, not {options.data.buckets_per_step}: "
+            f"{out} holds a run of {per_step}, not {options.data.buckets_per_step}: "
             "choose another --out"
         )
     if not options.optimizer.steps_given:

@@ -30,9 +30,9 @@ from trainer.model import huggingface
 from trainer.model.initialize import build, fill
 from trainer.monitoring.layer_statistics import layer_statistics
 from trainer.monitoring.run_log import RunLog
-from trainer.open_readers import Buckets
 from trainer.optimizer import Optimizer
 from trainer.precision import preserve_scaling
+from trainer.readers.open_readers import Buckets
 from trainer.starting_point import prepare
 from trainer.step import Step
 from trainer.validate import MASK_PROBABILITY, MASK_SEED, Validation, no_model, validate
@@ -225,6 +225,7 @@ class TrainingRun:
             best=self.best,
             sound=self.sound,
             reader=self.reader.state_dict(),
+            manifests=tuple(each.digest for each in self.start.readers.manifests),
             options=self.options.public(),
         )
         self.checkpoints.save(state, {**self._tensors(), **self._optional_tensors()})

@@ -7,9 +7,9 @@ import math
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 from schemas.text.phrases import about, plural
 from trainer.fit import seconds_of
-from trainer.mixing import latest_announcement
 from trainer.optimizer import learning_rate
 from trainer.precision import low_layers
+from trainer.readers.mixing import latest_announcement
 from trainer.starting_point import StartingPoint
 
 
@@ -49,7 +49,8 @@ def notes(run: StartingPoint) -> list[str]:
     of steps, a batch that differs from the preset's, or a warning about too many epochs.
     """
     mixture = latest_announcement(run.options.data, run.step)
-    found = [*([mixture] if mixture else []), *run.notes, *_new_schedule(run)]
+    found = [*run.readers.generations, *([mixture] if mixture else [])]
+    found += [*run.notes, *_new_schedule(run)]
     buckets, epoch = run.options.data.buckets_per_step, run.epoch_buckets
     steps = run.options.optimizer.steps
     epochs = steps * buckets / epoch
@@ -60,14 +61,14 @@ def notes(run: StartingPoint) -> list[str]:
             remedy += ", and --init-from FOLDER starts from published weights"
         found.append(
             f"warning: {steps:,} steps are {epochs:,.0f} epochs of this dataset, which the model "
-            f"will learn by heart: {remedy}"
+            f"will memorize: {remedy}"
         )
     return found
 
 
 def _new_schedule(run: StartingPoint) -> list[str]:
-    """Return a note if a resumed run has another number of steps, which stretches or shortens the
-    schedule of the learning rate.
+    """Return a note if a resumed run has another number of steps, because the schedule of the
+    learning rate then becomes longer or shorter.
     """
     optimizer, before = run.options.optimizer, run.before
     if before is None or run.is_finished or before.options.optimizer.steps == optimizer.steps:

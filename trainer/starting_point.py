@@ -21,7 +21,12 @@ from trainer import precision
 from trainer.batch import choose_steps
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
 from trainer.checkpoints.latest import KEPT, LATEST, check_latest, names, read_latest
-from trainer.checkpoints.new_folder import exists_or_creatable
+from trainer.checkpoints.new_folder import (
+    exists_or_creatable,
+    refuse_file,
+    refuse_foreign_folder,
+    with_folder_errors,
+)
 from trainer.checkpoints.run_lock import LOCK, RunLock, run_lock
 from trainer.checkpoints.run_state import RunState, read_state
 from trainer.config import PRESETS, TrainOptions, flag
@@ -29,12 +34,12 @@ from trainer.config.checks import option_errors
 from trainer.distributed.agreement import check_same, options_of, run_on_main, versions
 from trainer.distributed.topology import Topology
 from trainer.fit import fitted, memory_of
-from trainer.mixing import changed_weights
 from trainer.model import huggingface
 from trainer.monitoring.layer_statistics import check_statistics
 from trainer.monitoring.trackers import check_trackers
-from trainer.open_readers import Readers, open_readers
 from trainer.optimizer import with_warmup
+from trainer.readers.mixing import changed_weights
+from trainer.readers.open_readers import Readers, open_readers
 from trainer.resume_options import changes, check_valid_split, resumed
 
 
@@ -86,8 +91,7 @@ class StartingPoint:
 
     @property
     def epoch_buckets(self) -> int:
-        """Number of buckets in the first epoch. After an epoch, a dataset repeats its records for
-        the first time."""
+        """Number of buckets in the first epoch. A mixture's epoch ends before a dataset repeats."""
         return self.manifest.splits["train"].buckets
 
 
@@ -116,13 +120,13 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
         check_valid_split(options, before.options, before.step)
     elif options.output.init_from:
         shape_note = _shape_note(options, topology)
-    readers, options, batch_note = open_readers(options, topology, stack)
+    readers, options, batch_note = open_readers(options, topology, stack, before)
     if before:
         _load_position(readers, before, options)
     options, steps_note = choose_steps(options, readers.manifest)
     options, warmup_note = with_warmup(options)
     options, topology, not_captured = fitted(options, readers.manifest, topology)
-    # checked again, because on ranks with other hardware or packages, `auto` may differ
+    # checked again, because `auto` may mean something else on ranks with other hardware or packages
     check_same(topology, options_of(options))
     memory = memory_of(options, readers.manifest, topology)
     # last, because reading the weights of a large model takes minutes
@@ -145,8 +149,14 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
 def _lock(options: TrainOptions, topology: Topology) -> AbstractContextManager[RunLock]:
     """Return the lock of the run's folder. In a dry run, a folder that does not exist is not
     created, and its lock does nothing.
+
+    Raises:
+        ValueError: --out is a file, or a folder of other files.
+        ThdpackError: see `run_lock`.
     """
     out = Path(options.output.out)
+    run_on_main(topology, lambda: refuse_file(out))
+    run_on_main(topology, lambda: with_folder_errors(refuse_foreign_folder, out))
     if options.output.dry_run and not run_on_main(topology, lambda: exists_or_creatable(out)):
         return nullcontext(RunLock(out / LOCK))
     return run_lock(out, topology)
@@ -172,11 +182,11 @@ def _load_position(readers: Readers, before: RunState, options: TrainOptions) ->
             )
         if options.public().data.data == then.data:
             raise CheckpointError(
-                f"{out} holds the state of a run on {data}, but what is there has changed since "
-                "that run began. To resume, build the earlier dataset in another folder, and use "
-                "it with --data: the same inputs and options give the same bytes (if variants were "
-                "added, use their earlier number: --variants N --out OTHER). Or begin a new run in "
-                "another --out"
+                f"{out} holds the state of a run on {data}, which has changed since that run "
+                "began. To resume, build the earlier dataset in another folder, and use it with "
+                "--data: the same inputs and options give the same bytes (if variants were added, "
+                "give the number of variants that the dataset had before: --variants N --out "
+                "OTHER). Or begin a new run in another --out"
             )
         raise CheckpointError(
             f"{out} holds the state of a run on another dataset, {data}: use the --data of that "
@@ -216,8 +226,8 @@ def _latest(out: Path, *, resume: str) -> str:
     found = names(folder)
     if not latest and found:
         raise ValueError(
-            f"{folder} has checkpoints, but no file `{LATEST}`: create that file with the name of "
-            f"a checkpoint, such as {found[-1]}. {KEPT}. Or choose another --out"
+            f"{folder} has checkpoints, but no file `{LATEST}`: create that file, and write the "
+            f"name of a checkpoint into it, such as {found[-1]}. {KEPT}. Or choose another --out"
         )
     if latest and resume == "never":
         raise ValueError(
@@ -248,7 +258,7 @@ def _shape_note(options: TrainOptions, topology: Topology) -> str:
     shape.
 
     Raises:
-        ValueError: the preset and the flags of the shape choose another shape.
+        ValueError: the preset, and the flags that change its shape, give another shape.
     """
     folder, asked = options.output.init_from, options.model
     model = run_on_main(topology, lambda: huggingface.shape_of(folder))
@@ -256,8 +266,10 @@ def _shape_note(options: TrainOptions, topology: Topology) -> str:
     if model == asked:
         return f"the model has the shape of {folder}: {_shape(model)}"
     preset = _preset(model)
-    shape = " ".join(f"{flag(n)} {size}" for n, size in asdict(model).items() if n != "gelu")
-    remedy = f"the preset {preset} without flags of the shape" if preset else shape
+    sizes = {flag(name): size for name, size in asdict(model).items() if name != "gelu"}
+    shape = " ".join(f"{name} {size}" for name, size in sizes.items())
+    without = f"without flags that change its shape ({', '.join(sizes)})"
+    remedy = f"the preset {preset} {without}" if preset else shape
     raise ValueError(
         f"--init-from {folder} is a model of {_shape(model)}, but the command asks for "
         f"{_shape(asked)}: use {remedy}, or the weights of another model"

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from torch import Tensor
 
+from schemas.errors import OptionError as SharedOptionError
 from schemas.errors import ThdpackError
 from schemas.text.redact import without_credentials
 from trainer.checkpoints.checkpoint import CHECKPOINTS
@@ -26,18 +27,20 @@ from trainer.checkpoints.latest import last_checkpoint
 from trainer.checkpoints.new_folder import new_cache_removed, removed_if_empty
 from trainer.config import TrainOptions, parse
 from trainer.config.checks import OptionError
+from trainer.distributed.agreement import run_on_main
 from trainer.distributed.lost_ranks import LostRankError
 from trainer.distributed.rank_message import first_rank_speaks, leave_error_file, say, say_error
 from trainer.distributed.stop_signals import StopRequest
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
-from trainer.mixing import announcements
 from trainer.monitoring.meter import Meter, StepMetrics
 from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.run_time import RunTime
 from trainer.monitoring.step_progress import StepProgress
 from trainer.monitoring.trace import profiler
 from trainer.optimizer import learning_rate
+from trainer.readers.mixing import announcements
+from trainer.readers.open_readers import refuse_missing_shards
 from trainer.run import TrainingError, TrainingRun
 from trainer.run_description import describe, notes, time_left
 from trainer.starting_point import prepare
@@ -136,7 +139,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
 
 
 def dry_run(options: TrainOptions, topology: Topology) -> None:
-    """Check a run, and print the lines that begin its output. Nothing is trained or written.
+    """Check a run, and print the first lines of its output. Nothing is trained or written.
 
     Raises:
         OptionError, ThdpackError: see `train`.
@@ -144,6 +147,7 @@ def dry_run(options: TrainOptions, topology: Topology) -> None:
     with ExitStack() as stack:
         stack.enter_context(new_cache_removed(options.data.cache_dir, topology))
         start = prepare(options, topology, stack)
+        run_on_main(topology, lambda: refuse_missing_shards(options, start.readers))
         if topology.is_main:
             for line in (describe(start), *notes(start), time_left(start)):
                 print(line)
@@ -226,7 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 say(topology.rank, text)
             else:
                 say_error(topology.rank, text, topology.errors)
-            topology.exit_process(2 if isinstance(error, OptionError) else 1)
+            wrong_usage = isinstance(error, (OptionError, SharedOptionError))
+            topology.exit_process(2 if wrong_usage else 1)
         except KeyboardInterrupt:
             text = f"interrupted without finishing the step; {_last_checkpoint(options)}"
             say_error(topology.rank, text, topology.errors)

@@ -21,7 +21,7 @@ from trainer.distributed.topology import Topology
 from trainer.feed import RowCopier
 from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
-from trainer.open_readers import Buckets
+from trainer.readers.open_readers import Buckets
 
 MASK_PROBABILITY: Final = 0.15
 """Share of residues to predict. This share does not depend on --mask-probability, so that runs are
@@ -98,15 +98,16 @@ def no_model(step: int, best: BestValidation, latest: Path) -> str:
     Args:
         latest: path of the file that names the checkpoint to resume from.
     """
-    back = (
+    remedy = (
         f"write the name of an earlier checkpoint into {latest} ({best.checkpoint} had the best "
         "validation) and resume"
+        if best.checkpoint
+        else "start again in another --out (no validation loss was finite)"
     )
     return (
-        f"the last validation, up to step {step:,}, has a loss that is not finite: "
+        f"the loss of the last validation (step {step:,} or earlier) is not finite: "
         "the run is not complete and exports no model. "
         "metrics.jsonl shows the first step without a finite loss. To repair the run, "
-        f"{back if best.checkpoint else 'start again in another --out (no validation was finite)'}"
-        ", with a lower --learning-rate or with --precision bf16"
+        f"{remedy}, with a lower --learning-rate or with --precision bf16"
         f"{f'. {KEPT}' if best.checkpoint else ''}"
     )

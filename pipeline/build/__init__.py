@@ -2,7 +2,8 @@
 
 Each stage runs a list of tasks, for example in processes of this machine. Start reading at
 `build_dataset.py`. The code of the tasks is in `map_stage/` and `reduce_stage/`. Some options add
-tasks between these stages: `search_stage/` runs MMseqs2, and `link_stage/` looks up clusters.
+tasks between these stages: `search_stage/` runs MMseqs2, `link_stage/` looks up clusters, and
+`draw_stage/` finds the members of clusters (the kept records in them).
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 else:
     from schemas.lazy_exports import lazy_exports
 
-    __getattr__ = lazy_exports(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         assemble_manifest=("Built",),
         build_dataset=("build",),

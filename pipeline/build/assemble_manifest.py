@@ -1,15 +1,20 @@
-"""Assemble the manifest of a build from the results of its tasks, and the result of the build."""
+"""Assemble the manifest of a build from the results of its tasks.
+
+A dataset has one or more variants. A variant is a pass over the kept records, shuffled, cropped and
+packed with its own seed.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.residue_fates import ResidueFates
+from pipeline.build.retire.retire_counts import RetireCounts
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.task_results import PackResult, PreparedFile, ReduceResult
 from pipeline.inputs.file_names import Skipped
@@ -28,9 +33,14 @@ class Built:
 
     fresh: True if this build wrote the dataset, False if the dataset already existed.
     fates: number of residues left out for each reason; None if `fresh` is False.
-    skipped: files of input folders and globs that were not read; empty after array jobs.
-    notes: lines about files and ids of --exclude without a match; empty if `fresh` is False.
+    skipped: files in input folders, or found by globs, that were not read; empty after array jobs.
+    notes: lines that name files and ids of --exclude that no record matches; empty if `fresh` is
+        False.
+    added: manifest of the new records only, after an append; else None
+    known: after an append, the inputs whose content the dataset had, by path or URL, each with the
+        name of the input that has this content
     mmseqs_seconds: duration of the runs of MMseqs2 in seconds; 0 after array jobs.
+    retired: after an append with --retire, the number of records that it retired; else None
     """
 
     manifest: Manifest
@@ -39,6 +49,9 @@ class Built:
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
     mmseqs_seconds: float = 0.0
+    added: Manifest | None = None
+    known: Mapping[str, str] = field(default_factory=dict)
+    retired: RetireCounts | None = None
 
 
 def manifest_of(
@@ -48,7 +61,12 @@ def manifest_of(
     parts: Sequence[PackResult],
     prepared: Sequence[PreparedFile] = (),
 ) -> Manifest:
-    """Return a manifest of variant 0, with totals summed over the results of all packing tasks."""
+    """Return a manifest with variant 0 only. Its totals are sums over all packing tasks.
+
+    Args:
+        parts: results of all packing tasks.
+        prepared: files that options name.
+    """
     first = _VariantSum(options, parts, 0)
     reduced = [part for part in parts if isinstance(part, ReduceResult)]
     named = {ESM2.tokens[i]: first.token_counts[i] for i in ESM2.in_sequence}
@@ -98,7 +116,7 @@ def _sampled_clusters(
 def with_variants(
     manifest: Manifest, options: DatasetOptions, parts: Sequence[PackResult], variants: range
 ) -> Manifest:
-    """Return the manifest with entries of those variants that it does not have yet.
+    """Return the manifest with one more entry for each of `variants`, except variant 0.
 
     Args:
         parts: results of all packing tasks.
@@ -122,7 +140,7 @@ def with_variants(
 
 
 def _continued(sums: tuple[int, ...], added: Sequence[int]) -> tuple[int, ...]:
-    """Return running sums, continued by adding one number after another to the last sum."""
+    """Return a list of running sums, extended by the numbers in `added`."""
     return (*sums[:-1], *itertools.accumulate((sums[-1], *added)))
 
 
@@ -151,6 +169,8 @@ class _VariantSum:
 
 
 def _slots(totals: Mapping[str, SplitTotals]) -> int:
+    """Return the number of slots: the limit of the number of sequences and tail pieces, together,
+    in a bucket."""
     return slots_for(max(total.pieces_max for total in totals.values()))
 
 
@@ -162,7 +182,9 @@ def refuse_empty(manifest: Manifest) -> None:
     """
     by_status = manifest.records_by_status
     if not by_status[Status.KEPT]:
-        counts = ", ".join(f"{count:,} {status}" for status, count in by_status.items() if count)
+        counts = ", ".join(
+            f"{count:,} {status.replace('_', ' ')}" for status, count in by_status.items() if count
+        )
         raise DatasetError(
             f"no record was kept ({counts}), and nothing was committed; "
             "see --where, --exclude, --min-residues, --long and --on-invalid"

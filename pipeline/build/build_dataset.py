@@ -3,7 +3,8 @@
 Files of --exclude, --clusters, --sample-clusters and --metadata are read before the first stage.
 Three stages between map and reduce are optional. `search_stage/` runs MMseqs2 if the value of one
 of these options begins with `mmseqs:`. With --clusters or --sample-clusters, `link_stage/` finds
-the cluster of each record. With --sample-clusters, `draw_stage/` finds the members of each cluster.
+the cluster of each record. With --sample-clusters, `draw_stage/` finds the members (kept records)
+of each cluster.
 
 1. Map: read ranges of the inputs, tokenize the records, and sort the records into partitions
    (`map_stage/`). A partition is a subset of the records, chosen by hash.
@@ -29,6 +30,7 @@ from pipeline.build.clusters.joined_clusters import join_linked
 from pipeline.build.clusters.member_files import merge_members
 from pipeline.build.destination.destination import Destination, open_destination
 from pipeline.build.destination.missing_file import missing_file
+from pipeline.build.generations.parent import Parent
 from pipeline.build.map_stage.map_results import (
     MapOutcome,
     add_up_map_results,
@@ -53,15 +55,14 @@ from pipeline.build.stages import (
     rest_levels,
     search_tasks,
 )
-from pipeline.build.task_markers import forget
 from pipeline.build.task_results import HashResult, MapResult, PackResult, PreparedFile
 from pipeline.build.tasks import Job, Task
-from pipeline.build.verify.check_shards import check_totals, verify_tasks
+from pipeline.build.verify_build import verify_new_files
 from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.registry import EXECUTORS
 from pipeline.executors.worker_count import workers_of
 from pipeline.storage.urls import is_url
-from schemas.errors import BuildError, DatasetError
+from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 
 
@@ -101,41 +102,43 @@ class Build:
         destination: Destination,
         executor: Executor,
         report: Reporter,
+        parent: Parent | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
         self._plan = planned
         self._destination = destination
         self._out = destination.out
-        self._work = destination.work_folder(planned, options)
+        self.work = destination.work_folder(planned, options)
         self._executor = executor
         self._report = report
+        self._parent = parent
         self._mmseqs_seconds = 0.0
         self._phases = Phases(executor, report, destination.out)
 
     def run(self, existing: Manifest | None) -> Built:
-        """Return the existing dataset. If there is none, or with --overwrite, build the dataset. If
-        it has fewer variants than --variants, add the others.
+        """Build the dataset. Without --overwrite, return an existing dataset as it is, or add the
+        variants that it lacks.
 
         Raises:
             DatasetError: the existing dataset is damaged or has other inputs, and --overwrite was
                 not given.
         """
-        if self._options.overwrite:
-            existing = None  # also if it is damaged
+        if self.options.overwrite:
+            existing = None  # build it again, even if it is damaged
         if existing is not None:
             problem = missing_file(existing, self._out)
             if problem is not None:
                 raise DatasetError(
                     f"{problem}; the dataset is damaged: build it again with --overwrite"
                 )
-            if existing.variants == self._options.variants:
+            if existing.variants == self.options.variants:
                 self._refuse_other_inputs(existing)
                 return self.found(existing)
-        return mended(partial(self._build, existing), lambda _: None, self._work, self._report)
+        return mended(partial(self._build, existing), lambda _: None, self.work, self._report)
 
     def found(self, existing: Manifest) -> Built:
         """Return the existing dataset, and remove the intermediate files of its build."""
-        self._destination.clear(existing, self._work)
+        self._destination.clear(existing, self.work)
         return Built(manifest=existing, fresh=False)
 
     def _build(self, existing: Manifest | None) -> Built:
@@ -144,18 +147,19 @@ class Build:
         Args:
             existing: dataset to which variants are added; None to build a dataset.
         """
-        prepared = self._prepare()
+        prepared = self.prepare()
         map_outcome = self._map(prepared)
         if existing is not None and existing.build != map_outcome.build:
             raise self._other_inputs()
         self._destination.will_write(map_outcome.build)
         job = Job(
             build=map_outcome.build,
-            options=self._options.of_dataset,
+            options=self.options.of_dataset,
             out=self._out,
-            work=self._work,
+            work=self.work,
             prepared=prepared,
-            variants=range(existing.variants if existing else 0, self._options.variants),
+            variants=range(existing.variants if existing else 0, self.options.variants),
+            parent=self._parent,
         )
         map_outcome.save(job)
         job = self._search(job)
@@ -187,27 +191,38 @@ class Build:
             parts += self._phases.run(name, level, 0)
             tasks += level
         contents = (map_outcome.build, map_outcome.inputs, parts, job.prepared)
-        manifest = existing or manifest_of(self._options, *contents)
-        manifest = with_variants(manifest, self._options, parts, job.variants)
-        refuse_empty(manifest)
+        manifest = existing or manifest_of(self.options, *contents)
+        manifest = with_variants(manifest, self.options, parts, job.variants)
+        whole = self.whole_manifest(manifest)
         notes = (*map_outcome.notes, *unused_exclusions(job.prepared, parts))
         for line in notes:
             self._report.note(line)
-        self._verify(manifest, job.variants, tasks, parts)
+        verify_new_files(manifest, job.variants, tasks, parts, self.work, self._phases)
         self._executor.end()
-        self._destination.commit(manifest)
-        self._destination.clear(manifest, self._work)
+        self._destination.commit(whole)
+        self._destination.clear(whole, self.work)
         return Built(
-            manifest=manifest,
+            manifest=whole,
+            added=manifest if self._parent else None,
             fresh=True,
             fates=fates_in_results(parts),
             notes=notes,
             mmseqs_seconds=self._mmseqs_seconds,
         )
 
-    def _prepare(self) -> tuple[PreparedFile, ...]:
-        """Write a work file for each file that an option names."""
-        tasks = prepare_tasks(self._plan, self._work)
+    def whole_manifest(self, manifest: Manifest) -> Manifest:
+        """Return the manifest to commit, given the manifest of this build's records.
+
+        Raises:
+            DatasetError: no record was kept.
+        """
+        refuse_empty(manifest)
+        return manifest
+
+    def prepare(self) -> tuple[PreparedFile, ...]:
+        """Write a work file (an intermediate file of the build) for each file that an option
+        names."""
+        tasks = prepare_tasks(self._plan, self.work)
         if not tasks:
             return ()
         options = ", ".join(f"--{option}" for option in dict.fromkeys(t.file.option for t in tasks))
@@ -216,24 +231,26 @@ class Build:
     def _search(self, job: Job) -> Job:
         """Search or cluster the records that the map stage kept. Return a job with the results."""
         prepared, started = list(job.prepared), time.perf_counter()
-        # one task at a time, because MMseqs2 uses all cores; it does not say how much it has done
-        for task in search_tasks(job, self._plan, workers_of(self._options)):
+        # one task at a time, because MMseqs2 uses all cores; 0 bytes, because none are reported
+        for task in search_tasks(job, self._plan, workers_of(self.options)):
             prepared[task.index] = self._phases.run(task.purpose, [task], 0)[0]
             self._mmseqs_seconds = time.perf_counter() - started
         return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:
-        options = self._options.of_dataset
-        maps = map_tasks(self._plan, options, self._work, self._options.allowed, prepared=prepared)
-        hashes = hash_tasks(self._plan, self._work)
+        options = self.options.of_dataset
+        maps = map_tasks(self._plan, options, self.work, self.options.allowed, prepared=prepared)
+        hashes = hash_tasks(self._plan, self.work)
         # tables are read twice: by map tasks and by hash tasks
         hashed = sum(task.end - task.begin for task in hashes)
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phases.run(
             "read, tokenize, partition", tasks, self._plan.input_bytes + hashed
         )
-        map_outcome = add_up_map_results(self._options, self._plan, maps, hashes, results, prepared)
-        for line in input_warnings(self._options, self._plan, results, prepared):
+        map_outcome = add_up_map_results(
+            self.options, self._plan, maps, hashes, results, prepared, self._parent
+        )
+        for line in input_warnings(self.options, self._plan, results, prepared):
             self._report.note(line)
         return map_outcome
 
@@ -254,47 +271,13 @@ class Build:
             DatasetError: the content of an input differs.
         """
         sources = self._plan.sources
-        tasks = hash_tasks(self._plan, self._work, every=True)
+        tasks = hash_tasks(self._plan, self.work, every=True)
         results = self._phases.run("compare inputs", tasks, self._plan.input_bytes)
         found = input_entries(sources, tasks, results, [entry.records for entry in existing.inputs])
-        if build_digest(self._options, found, self._prepare()) != existing.build:
+        if build_digest(self.options, found, self.prepare()) != existing.build:
             raise self._other_inputs()
 
     def _other_inputs(self) -> DatasetError:
         return DatasetError(
             f"{self._out.where()}: the inputs changed since this dataset was built; {OTHER_OUT}"
-        )
-
-    def _verify(
-        self,
-        manifest: Manifest,
-        variants: range,
-        tasks: Sequence[Task[PackResult]],
-        parts: Sequence[PackResult],
-    ) -> None:
-        """Read every new file back before the commit.
-
-        Args:
-            variants: numbers of the variants that the tasks wrote.
-            tasks: all tasks that wrote files.
-            parts: results of `tasks`, in the same order.
-        Raises:
-            BuildError: a file is damaged. The next run of the build writes the file again.
-        """
-        checks = verify_tasks(manifest, self._out, self._work, variants)
-        found = self._phases.run("verify", checks, sum(check.bytes for check in checks))
-        problems = [
-            *check_totals(manifest),
-            *(line for result in found for line in result.problems),
-        ]
-        if not problems:
-            return
-        wrong = [check for check, result in zip(checks, found, strict=True) if result.problems]
-        damaged = {entry.name for check in wrong for entry in check.shards}
-        damaged |= {entry.name for check in wrong for entry in check.records}
-        for task, part in zip(tasks, parts, strict=True):
-            forget(task, part, damaged, self._out)
-        raise BuildError(
-            "files of the dataset are damaged, and nothing was committed; "
-            "run the same command to write these files again:\n" + "\n".join(problems)
         )

@@ -29,12 +29,13 @@ from schemas.manifest import Manifest
 PLAN: Final = ".build/plan.json"
 """Name of the file in the dataset's folder that holds the task list of an array job."""
 UNREADABLE: Final = "unreadable"
-"""Placeholder for the digest of a task list that is damaged, or that another version wrote."""
+"""Placeholder for a plan's name if its task list is damaged, or was written by another version."""
 PARTITION_BYTES: Final = 56 << 20
 """Approximate bytes of FASTA in a partition. A reduce task holds one partition in memory, and
 writes about one shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
-"""Assumed ratio of decompressed to compressed size, which determines the number of partitions."""
+"""Assumed ratio of decompressed to compressed size. The number of partitions depends on this
+ratio."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,16 +129,19 @@ class _Planned(msgspec.Struct):
 
 
 def planned_here(out: Folder) -> str | None:
-    """Return the digest of the unfinished task list in a dataset's folder, or None."""
+    """Return the name of the plan of the unfinished task list in a dataset's folder.
+
+    Return None without a task list, and UNREADABLE if the task list cannot be read.
+    """
     content = out.content(PLAN)
     task_list = read_signed(content, _Planned)
     return None if content is None else UNREADABLE if task_list is None else task_list.digest
 
 
 def comes_of(manifest: Manifest, plan: str) -> bool:
-    """Return whether a manifest and a plan agree in options, version, and names and sizes of files.
+    """Return whether a manifest and a plan have the same options, version, file names and sizes.
 
-    plan: digest of the plan.
+    plan: name of the plan (see `plan_digest`).
     """
     return plan.partition("-")[0] == dataset_digest(
         manifest.options,
@@ -151,9 +155,9 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     """Find the inputs, read a few bytes of each input, and cut the inputs into tasks.
 
     Raises:
-        InputError: an input is missing, unreadable or named twice, a table on a disk lacks a
-            column, or a file that an option names is missing.
-        OptionError: the expression of --where is wrong.
+        InputError: an input is missing or unreadable, a table on a disk lacks a column, or a file
+            that an option names is missing.
+        OptionError: an input is named twice, or the expression of --where is wrong.
     """
     named = named_files(options)
     _check_metadata(options, named)
@@ -165,6 +169,20 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         ignore=options.ignore,
     )
     _check_columns(options, sources)
+    return plan_of(sources, passed_over, named)
+
+
+def plan_of(
+    sources: Sequence[Source],
+    passed_over: Sequence[Skipped] = (),
+    named: tuple[NamedFile, ...] = (),
+) -> Plan:
+    """Cut inputs into tasks.
+
+    Args:
+        passed_over: files of input folders and globs that are not read.
+        named: files that options name.
+    """
     size = task_bytes(sources)
     ranges = [
         (i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, size)
@@ -211,8 +229,7 @@ def _check_metadata(options: PreprocessOptions, named: Sequence[NamedFile]) -> N
 def _check_columns(options: PreprocessOptions, sources: Sequence[Source]) -> None:
     """Check the columns of the tables on this machine's disks, before any task runs.
 
-    If a URL names a table, only map tasks check it, because each check here would cost several
-    requests.
+    Only map tasks check tables at URLs, because each check here would cost several requests.
 
     Raises:
         InputError: a table cannot be read, or lacks a column.

@@ -19,7 +19,9 @@ from schemas.split_fractions import SplitFractions
 from schemas.text.byte_size import parse_bytes
 from schemas.text.one_line import check_one_line
 from schemas.text.option_checks import check_range, flag
+from schemas.text.phrases import plural
 
+_AT_LEAST_3: Final = "expected at least 3: a sequence has <cls>, at least one residue, and <eos>"
 _LEAST_MEMORY: Final = 256 << 20
 MOST_VARIANTS: Final = 1_000
 
@@ -63,9 +65,9 @@ class DatasetOptions(SequenceLimits):
     sequence. Applies to result tables of MMseqs2 or BLAST, and to `mmseqs:FILE`."""
     exclude_coverage: float = 0.5
     """Smallest coverage (above 0, at most 1) at which --exclude counts a record as similar to a
-    sequence. Coverage is the share of residues that the alignment covers, in the record or in the
-    sequence, whichever share is larger. If a result table lacks coverages, only the record's
-    share counts."""
+    sequence. Coverage is the share of the residues that the alignment covers. The larger of the
+    record's share and the sequence's share counts. If a result table lacks coverages, only the
+    record's share counts."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that has the same residues as an earlier record after --long truncate has
@@ -128,22 +130,18 @@ class DatasetOptions(SequenceLimits):
 
     def _check_sizes(self) -> None:
         if self.capacity < 3:
-            raise ValueError(
-                f"--capacity is {self.capacity}, need room for <cls> residue <eos>: at least 3"
-            )
+            raise ValueError(f"--capacity is {self.capacity}, {_AT_LEAST_3}")
         if self.capacity > 1 << 24:
             raise ValueError(f"--capacity is {self.capacity}, expected at most {1 << 24}")
         if self.max_seq_len < 3:
-            raise ValueError(
-                f"--max-seq-len is {self.max_seq_len}, "
-                "need room for <cls> residue <eos>: at least 3"
-            )
+            raise ValueError(f"--max-seq-len is {self.max_seq_len}, {_AT_LEAST_3}")
         if self.length_multiple < 1:
             raise ValueError(f"--length-multiple is {self.length_multiple}, expected at least 1")
         if self.longest_span > self.capacity:
             raise ValueError(
                 f"--max-seq-len {self.max_seq_len} does not fit --capacity {self.capacity}: "
-                "no sequence may be longer than a bucket"
+                f"give --max-seq-len {self.capacity - self.capacity % self.length_multiple} or "
+                "less, or a larger --capacity"
             )
         if self.capacity % self.length_multiple:
             raise ValueError(
@@ -170,7 +168,7 @@ class DatasetOptions(SequenceLimits):
 
     def shape(self) -> dict[str, Any]:
         """Return every option by name. The defaults of max_seqs and on_invalid are filled in. Equal
-        shares of --split give the same text, such as train=0.99,valid=0.01."""
+        shares give the same text for `split`, such as train=0.99,valid=0.01."""
         shape = {field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         return {
             **shape,
@@ -209,7 +207,8 @@ class PreprocessOptions(DatasetOptions, _Places):
     variants: int = 1
     """Number of variants: passes over the kept records, each shuffled, cropped and packed anew. The
     reader takes the next variant in each epoch. Each variant takes the same disk space. A larger
-    number adds variants to a dataset. Runs that began before this cannot resume on the dataset."""
+    number than a dataset has adds variants to it, and its earlier training runs cannot resume then.
+    A smaller number is refused, unless --overwrite is given."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
     The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack
@@ -248,10 +247,12 @@ class PreprocessOptions(DatasetOptions, _Places):
         if not 1 <= self.variants <= MOST_VARIANTS:
             raise ValueError(f"--variants is {self.variants}, expected 1 to {MOST_VARIANTS}")
         if self.clusters is not None and self.sample_clusters is not None:
-            raise ValueError("--sample-clusters does what --clusters does: omit --clusters")
+            raise ValueError("--sample-clusters includes --clusters: omit --clusters")
         if self.memory is not None and parse_bytes(self.memory, name="--memory") < _LEAST_MEMORY:
+            size = self.memory.strip()
+            means = f"means {plural(int(size), 'byte')}," if size.isdecimal() else "is"
             raise ValueError(
-                f"--memory {self.memory} is less than one task needs: "
+                f"--memory {size} {means} less than one task needs: "
                 f"give at least {_LEAST_MEMORY >> 20}M"
             )
         for pattern in self.ignore:

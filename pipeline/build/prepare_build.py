@@ -8,16 +8,18 @@ from typing import Final
 
 from pipeline.build.build_plan import PLAN, Plan, plan, plan_digest, planned_here
 from pipeline.build.destination.destination import Destination
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.destination.foreign_folder import refuse_foreign_folder
+from pipeline.build.options import DatasetOptions, PreprocessOptions
 from pipeline.build.progress import Reporter
 from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.file_names import as_text
+from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.source import Source
 from pipeline.storage.s3.first_contact import refuse_unreachable
-from pipeline.storage.urls import is_url
+from pipeline.storage.urls import is_url, local_path
 from schemas import __version__
-from schemas.errors import DatasetError, ManifestError
+from schemas.errors import DatasetError, ManifestError, OptionError, OtherOptionsError, ThdpackError
 from schemas.licenses import license_hint
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.text.option_checks import flag
@@ -25,7 +27,7 @@ from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 
 _MOST_INPUTS: Final = 3
-"""Maximum number of inputs that the error about other inputs names."""
+"""Maximum number of differences that the error about other inputs names."""
 OTHER_OUT: Final = "choose another --out, or replace it with --overwrite"
 
 
@@ -37,21 +39,22 @@ def prepared(
 
     Raises:
         InputError: an input cannot be read, or the destination lies inside an input.
+        OptionError: the destination holds other files, or an option does not suit the inputs.
         DatasetError: another dataset or task list exists, and --overwrite was not given.
         BuildError: another build is running.
     """
-    refuse_inside(options.out, options.inputs)
-    refuse_unreachable(destination.out.where())
+    refuse_out(options)
     existing = existing_dataset(destination, options)
     with destination.claim():
         spool = destination.spool(options)
         with stdin_named(spool):
             planned = plan(options, spool=spool)
+        refuse_unused_columns(options, planned)
         if is_root_with_inputs(options.out, planned.sources):
             report.note(
-                f"--out {options.out} is the root of a bucket that also holds inputs: "
-                f"{MANIFEST_NAME}, records/ and the splits will lie beside them. A prefix such as "
-                f"{options.out.rstrip('/')}/dataset keeps them apart"
+                f"--out {options.out} is the root of an S3 bucket that also holds inputs: "
+                f"{MANIFEST_NAME}, records/ and the splits will lie beside them. To separate them, "
+                f"use a prefix such as {options.out.rstrip('/')}/dataset"
             )
         if hint := license_hint(options.license):
             report.note(hint)
@@ -64,29 +67,58 @@ def prepared(
                 report.note(adding_variants(existing, options))
         if others := destination.other_builds(planned, options):
             report.note(
-                f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}: if "
-                "nobody runs or resumes it, remove this folder, because no later build does"
+                f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}. If "
+                "nobody runs or resumes a build, remove its folder: no later build removes it"
             )
         with stdin_named(spool):
             try:
                 yield planned, existing
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, ThdpackError):
                 if (existing is None or options.overwrite) and (left := destination.leftovers()):
                     report.note(
-                        f"unfinished files of this build: {' and '.join(left)}: remove them if you "
-                        "do not want to resume it"
+                        f"unfinished files of this build: {' and '.join(left)}. To discard the "
+                        "build instead of resuming it, remove these files"
                     )
                 raise
 
 
+def refuse_out(options: PreprocessOptions) -> None:
+    """Refuse a destination in which no dataset can be built.
+
+    Raises:
+        InputError: the destination lies inside an input, or its store cannot be reached.
+        OptionError: the destination is a folder with other files.
+    """
+    refuse_inside(options.out, options.inputs)
+    refuse_unreachable(options.out)
+    if (folder := local_path(options.out)) is not None:
+        refuse_foreign_folder(folder)
+
+
+def refuse_unused_columns(options: PreprocessOptions, planned: Plan) -> None:
+    """Refuse the names of columns if no input is a table.
+
+    Raises:
+        OptionError: --sequence-column or --id-column is given, but no input has columns.
+    """
+    if any(FORMATS[source.format].columns for source in planned.sources):
+        return
+    for name in ("sequence_column", "id_column"):
+        if getattr(options, name) != getattr(DatasetOptions, name):
+            found = ", ".join(sorted({source.format for source in planned.sources}))
+            raise OptionError(
+                f"{flag(name)} names a column of a table, but no input is one (found: {found}): "
+                "omit the option, or give --format csv or --format tsv for a table of text"
+            )
+
+
 def adding_variants(existing: Manifest, options: PreprocessOptions) -> str:
     """Return a note about a build that adds variants to an existing dataset."""
-    added = f"variants {existing.variants} to {options.variants - 1}"
-    if options.variants == existing.variants + 1:
-        added = f"variant {existing.variants}"
     return (
-        f"adds {added} to this dataset, and keeps the others. Training runs that read the "
-        "dataset before cannot resume with the new manifest: see --variants in docs/guides/data.md"
+        f"the dataset has {plural(existing.variants, 'variant')}; this build adds "
+        f"{options.variants - existing.variants} more, so that it has {options.variants}. Training "
+        "runs that have begun on the dataset cannot resume then: see --variants in "
+        "docs/guides/data.md"
     )
 
 
@@ -121,20 +153,30 @@ def existing_dataset(destination: Destination, options: PreprocessOptions) -> Ma
 def refuse_other_dataset(
     existing: Manifest, options: PreprocessOptions, planned: Plan, out: str
 ) -> None:
-    """Refuse to replace a dataset that differs in options, version, or the files' names or sizes.
+    """Refuse to replace a dataset with other options, another version, or other files.
 
-    This check does not read the inputs or the files that options name.
+    A file is another one if its name or size differs.
+
+    This check reads neither the inputs nor the files that options name.
 
     Raises:
-        DatasetError: the dataset differs, and --overwrite was not given.
+        OtherOptionsError: the options differ, and --overwrite was not given.
+        DatasetError: the inputs or the version differ, and --overwrite was not given.
     """
     if options.overwrite:
         return
+    if existing.generation > 1:
+        raise DatasetError(
+            f"{out}: has {existing.generation} generations. `thdpack append {out} FASTA` adds "
+            "records, `thdpack compact` rewrites the dataset as one build, and --overwrite "
+            "replaces it"
+        )
     changed = [
         f"{flag(name)} {existing.options.get(name)} → {value}"
         for name, value in options.shape().items()
         if existing.options.get(name) != value
     ]
+    kind = OtherOptionsError if changed else DatasetError
     changed += _named_file_differences(planned, existing)
     ours = [(source.name, source.bytes) for source in planned.sources]
     theirs = [(entry.name, entry.bytes) for entry in existing.inputs]
@@ -143,12 +185,12 @@ def refuse_other_dataset(
     if existing.version != __version__:
         changed.append(f"thdpack {existing.version} → {__version__}")
     if not changed and options.variants < existing.variants:
-        raise DatasetError(
+        raise OtherOptionsError(
             f"{out}: has {existing.variants} variants, and --variants is {options.variants}: give "
             f"--variants {existing.variants} to keep them, or replace the dataset with --overwrite"
         )
     if changed:
-        raise DatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); {OTHER_OUT}")
+        raise kind(f"{out}: holds another dataset ({'; '.join(changed)}); {OTHER_OUT}")
 
 
 def _named_file_differences(planned: Plan, existing: Manifest) -> list[str]:
@@ -176,7 +218,7 @@ def _input_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> st
     """
     new = [name for name in ours if name not in theirs]
     gone = [name for name in theirs if name not in ours]
-    for name in tuple(new):  # names begin at the common folder, which other inputs may change
+    for name in tuple(new):  # names are relative to the inputs' common folder, which may differ
         same = [old for old in gone if _same_file(name, old) and ours[name] == theirs[old]]
         if len(same) == 1:
             new.remove(name)
@@ -191,12 +233,12 @@ def _input_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> st
     more = f" and {len(found) - _MOST_INPUTS:,} more" if len(found) > _MOST_INPUTS else ""
     if found:
         return f"{', '.join(found[:_MOST_INPUTS])}{more}"
-    renamed = "the folder that they have in common differs, which changes their names"
+    renamed = "their common folder differs, which changes their names"
     return "they are in another order" if set(ours) == set(theirs) else renamed
 
 
 def _same_file(one: str, other: str) -> bool:
-    """Return whether two names of inputs may name the same file, seen from different folders."""
+    """Return whether two names may belong to the same file, relative to different folders."""
     return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
 
 

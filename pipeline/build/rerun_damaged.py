@@ -16,7 +16,7 @@ from pipeline.storage.folder import Folder
 from schemas.errors import DamagedSpillError
 
 ATTEMPTS: Final = 4
-"""Maximum number of attempts. If all fail, the disk or memory is probably broken."""
+"""Maximum number of attempts. If all of them fail, the disk or memory is probably broken."""
 
 T = TypeVar("T")
 
@@ -28,9 +28,9 @@ def mended(
     the file, then retry `work`.
 
     Args:
-        run_again: function that reruns the task of a given name. The task's marker is removed
-            before the call. The function may do nothing if `work` itself runs all tasks without a
-            marker.
+        run_again: function that reruns the task with a given name. The task's marker is removed
+            before the call. If `work` runs every task that has no marker, the function may do
+            nothing.
         folder: folder of the work files.
     Raises:
         DamagedSpillError: `work` found a damaged file in every attempt.
@@ -48,7 +48,7 @@ def mended(
             report.note(
                 f"{error.name} is not what was written: "
                 "a disk, memory or another program changed the file; "
-                f"{writer_of(error.name)} runs again"
+                f"the task {writer_of(error.name)} runs again"
             )
             damaged.append(writer_of(error.name))
             folder.remove(f"{damaged[-1]}.json")

@@ -7,11 +7,13 @@ from typing import Any
 from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.draw_stage.draw_partition import draw_partition
+from pipeline.build.hash_index.index_task import IndexTask, write_index_run
 from pipeline.build.link_stage.link_partition import link_partition
 from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.named_files.prepare import prepare
 from pipeline.build.named_files.prepare_task import PrepareTask
 from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
+from pipeline.build.retire.retire_task import RetireTask, find_listed
 from pipeline.build.search_stage.cluster_records import cluster_records
 from pipeline.build.search_stage.search_exclusions import search_exclusions
 from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
@@ -38,13 +40,14 @@ from schemas.errors import BuildError, InputError
 def run_once(
     task: Task[Result], on_bytes: OnBytes, *, out: Folder, durable: bool = False
 ) -> Outcome[Result]:
-    """Run a task, unless its marker file and its outputs show that it has finished.
+    """Run a task, unless its marker (a JSON file that a finished task leaves) and its outputs show
+    that it has finished.
 
     Args:
         out: the dataset's folder; names of shards and records/ files are relative to this folder.
         durable: True to sync the task's work files before its marker is written. This is needed if
-            another machine uses the result, because that machine does not check the files' hashes
-            (`task_markers.finished`).
+            another machine uses the result, because that machine checks only the sizes of the
+            files (see `task_markers.finished`).
     Raises:
         ThdpackError: the task failed.
         BuildError: a file of an earlier task is gone.
@@ -61,7 +64,7 @@ def run_once(
         raise with_ignore(error, task.source.url, found=task.source.found) from error
     except FileNotFoundError as error:
         raise BuildError(
-            f"{task.name}: {error.filename} is gone, or this machine does not see it; "
+            f"{task.name}: {error.filename} is gone, or this machine cannot access it; "
             "run the same command to resume"
         ) from error
     assert isinstance(done, task.result_type)
@@ -99,6 +102,10 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
             return reduce_partition(task, on_bytes)
         case RestTask():
             return pack_rests(task, on_bytes)
+        case IndexTask():
+            return write_index_run(task)
+        case RetireTask():
+            return find_listed(task, on_bytes)
         case VerifyTask():
             return check_files(task, on_bytes)
     raise AssertionError(f"no function runs {task!r}")

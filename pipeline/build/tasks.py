@@ -1,9 +1,10 @@
 """Tasks: the steps of a build, as plain data that can be sent to other processes and machines.
 
 `run_task.py` runs tasks. A task's `identity` holds everything that its result depends on. A
-finished task leaves a marker, a JSON file that holds a digest of the identity. Tasks write work
-files for later tasks. The two main kinds are the spill of a map task (records sorted by partition)
-and the rest of a packing task (sequences that did not fill a bucket).
+finished task leaves a marker, a JSON file that holds a digest of the identity.
+
+Tasks write work files for later tasks. The two main kinds are the spill of a map task (records
+sorted by partition) and the rest of a packing task (sequences that did not fill a bucket).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from pipeline.build.generations.parent import Parent
 from pipeline.build.named_files.named_file import CLUSTER_OPTIONS
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import (
@@ -111,7 +113,11 @@ class MapTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashTask:
-    """Hash bytes [begin, end) of a table. Map tasks read a table by columns and cannot hash it."""
+    """Hash bytes [begin, end) of an input.
+
+    A build hashes tables in this way, because map tasks read them by columns. All inputs are hashed
+    in this way to compare them with an existing dataset.
+    """
 
     result_type: ClassVar[type[HashResult]] = HashResult
 
@@ -138,10 +144,11 @@ class HashTask:
 class Job:
     """Everything that the tasks after the map stage share.
 
-    build: digest of inputs, options and version
+    build: digest of inputs, options and version of thdpack
     prepared: files that options name
-    variants: numbers of the variants to build. Without variant 0, the dataset exists already, and
-        the build adds variants to it.
+    variants: numbers of the variants to build. A variant is a pass over the kept records with its
+        own seed. If variant 0 is not among them, the build adds variants to an existing dataset.
+    parent: the generation to which the build appends; None for a new dataset
 
     The results of the map stage may be large. Therefore tasks read them from the file `mapped`.
     """
@@ -152,6 +159,7 @@ class Job:
     work: Folder
     prepared: tuple[PreparedFile, ...] = ()
     variants: range = range(1)
+    parent: Parent | None = None
 
     @property
     def mapped(self) -> str:
@@ -175,7 +183,7 @@ class Job:
 
     @property
     def sampled(self) -> bool:
-        """True with --sample-clusters, so that the build has a draw stage."""
+        """True with --sample-clusters. The build then has a draw stage."""
         return any(file.option == "sample-clusters" for file in self.prepared)
 
     @property
@@ -185,8 +193,8 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _PackingTask:
-    """Task that packs sequences, and may write a rest."""
+class JobTask:
+    """Base of the tasks after the map stage."""
 
     job: Job
 
@@ -197,6 +205,31 @@ class _PackingTask:
     @property
     def work(self) -> Folder:
         return self.job.work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionTask(JobTask):
+    """Base of tasks that read one partition: a subset of the records, chosen by hash.
+
+    partition: number of the partition
+    partitions: number of partitions of the build
+    """
+
+    partition: int
+    partitions: int
+
+    @property
+    def links(self) -> str:
+        """Name of the partition's link file, in the work folder."""
+        return f"link-{self.partition:06d}.arrow"
+
+    def identity(self) -> dict[str, Any]:
+        return {"build": self.job.build, "partition": self.partition}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PackingTask(JobTask):
+    """Base of tasks that pack sequences, and may write a rest."""
 
     def rest(self, variant: int) -> str:
         """Return the name of a variant's rest file, in the work folder."""
@@ -214,18 +247,15 @@ class _PackingTask:
 
 
 def _prefix(variant: int) -> str:
-    """Return the part of a file's name that says its variant."""
+    """Return the part of a file's name that states the variant; empty for variant 0."""
     return f"v{variant}-" if variant else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReduceTask(_PackingTask):
+class ReduceTask(_PackingTask, PartitionTask):
     """Deduplicate one partition. For each variant, shuffle and pack it."""
 
     result_type: ClassVar[type[ReduceResult]] = ReduceResult
-
-    partition: int
-    partitions: int
 
     @property
     def final(self) -> bool:
@@ -237,17 +267,12 @@ class ReduceTask(_PackingTask):
         return f"reduce-{self.partition:06d}"
 
     @property
-    def links(self) -> str | None:
-        """Name of the partition's link file, in the work folder; None without clusters."""
-        return f"link-{self.partition:06d}.arrow" if self.job.clustered else None
-
-    @property
     def _part(self) -> str:
         return f"{self.partition:05d}"
 
     def identity(self) -> dict[str, Any]:
         variants = [self.job.variants.start, self.job.variants.stop]
-        return {"build": self.job.build, "partition": self.partition, "variants": variants}
+        return {**PartitionTask.identity(self), "variants": variants}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 
-def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
+def numbers(array: pa.Array, dtype: type[np.generic] | np.dtype[np.void]) -> NDArray[Any]:
     """Return a column as a numpy array, without a copy.
 
     This function replaces pyarrow's to_numpy, which first imports pandas, if pandas is installed.

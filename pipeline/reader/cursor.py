@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,11 @@ _Take = Callable[[NDArray[np.int64]], Iterator[Bucket]]
 
 
 class GlobalCursor(Iterator[Bucket]):
-    """An endless iterator over this rank's buckets. Its state is the same on all ranks."""
+    """An endless iterator over this rank's buckets. All ranks that have completed the same number
+    of steps have the same state."""
+
+    others: ClassVar[str] = "another dataset, or of a mixture"
+    """Possible origins of a state that belongs to another manifest, for the error."""
 
     def _begin(
         self,
@@ -160,7 +164,8 @@ class GlobalCursor(Iterator[Bucket]):
         self._buckets = self._from_here()
 
     def state_dict(self) -> dict[str, int | str]:
-        """Return the state for a checkpoint. It is the same on all ranks and for any world size."""
+        """Return the state for a checkpoint. The state is the same on all ranks that have completed
+        the same number of steps, and can be loaded at any world size."""
         return {**self._identity, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -180,12 +185,12 @@ class GlobalCursor(Iterator[Bucket]):
         for key, ours in self._identity.items():
             if state[key] != ours:
                 field = (
-                    "is of another dataset: its manifest digest"
+                    f"is of {self.others}: its manifest digest"
                     if key == "manifest"
                     else f"has another {key}: it"
                 )
                 rebuilt = (
-                    ". If it is at the same place, it has been rebuilt or has got more variants"
+                    ". A dataset's digest changes when the dataset is rebuilt or gets more variants"
                     if key == "manifest"
                     else ""
                 )
@@ -213,8 +218,8 @@ class GlobalCursor(Iterator[Bucket]):
         self.close()
 
     def after_fork(self) -> None:
-        """Refuse to read in this forked process. It has no threads, and would repeat the parent's
-        buckets."""
+        """Refuse to read in this forked process. The process has no threads of the reader, and
+        would repeat the parent's buckets."""
         self._finalizer.detach()  # the finalizer would wait for threads of the parent
         self._forked = True
         self._buckets = self._from_here()

@@ -22,7 +22,8 @@ from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.bucket_checks import first_problem
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.storage.file_hash import difference
-from schemas.errors import DatasetError
+from pipeline.storage.folder import Folder
+from schemas.errors import DatasetError, InputError
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.shard import Bucket, shard_schema
 
@@ -185,3 +186,21 @@ def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape) -> NDArr
     )
     rows.flags.writeable = False
     return rows
+
+
+def checked_content(folder: Folder, entry: ShardEntry | RecordsEntry) -> pa.Buffer:
+    """Return a file's content.
+
+    Raises:
+        DamagedShardError: the file is missing, or its size or hash is wrong.
+        DatasetError: the file cannot be read.
+    """
+    path = folder.where(entry.name)
+    try:
+        return verified(folder.buffer(entry.name), entry, path)
+    except FileNotFoundError:
+        raise DamagedShardError(f"{path}: missing") from None
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except InputError as error:
+        raise DatasetError(str(error)) from error

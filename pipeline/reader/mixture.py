@@ -18,10 +18,10 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import ClassVar, Final, NoReturn
 
 import numpy as np
 import xxhash
@@ -34,6 +34,7 @@ from pipeline.reader.order.mixture_order import Phase, Weight, assigned_in_phase
 from pipeline.reader.reader_options import ReaderOptions, checked_url, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader
 from schemas.shard import Bucket
+from schemas.text.generation import Generation, generation_of_each
 
 _TABLE: Final = 1 << 16
 """Approximate number of positions, over all ranks, that are assigned to datasets at once."""
@@ -42,7 +43,8 @@ _TABLE: Final = 1 << 16
 @naming_our_arguments
 @dataclass(eq=False, repr=False)
 class Mixture(ReaderOptions, GlobalCursor):
-    """This rank's buckets of several datasets. `shares` are the datasets' whole-number proportions.
+    """This rank's buckets of several datasets. `shares` are the datasets' whole-number proportions,
+    and `manifests` are their manifests.
 
     Args:
         datasets: a pair (url, weight) for each dataset, or a dict from url to weight. Weights are
@@ -51,36 +53,45 @@ class Mixture(ReaderOptions, GlobalCursor):
         split: split to read: train, valid or test.
         changes: a pair (position, weights) for each change of weights. Positions are ascending. The
             weights, one for each dataset, apply from the position on.
+        generations: generation of each dataset, in their order: numbers, "latest", or digests of
+            manifests, which `manifests` has. () means the latest generation of every dataset.
         seed: seed of the order, the same on every rank.
         rank: rank of this process, as in torch.distributed.
         world_size: number of ranks.
         context_parallel: number of consecutive ranks that get the same buckets.
         buckets_per_step: number of buckets in a step of all ranks; 0 means one for each rank, or
             for each context-parallel group.
-        cache_dir: local folder for shards of remote datasets; None means $XDG_CACHE_HOME/thdpack.
-        cache_bytes: maximum size of the shards in cache_dir, such as "20G"; by default, 32 GiB.
+        cache_dir: local folder for cached shards. With None, shards of remote datasets are cached
+            in $XDG_CACHE_HOME/thdpack, and shards of local datasets are not cached.
+        cache_bytes: maximum total size of the shards in cache_dir, such as "20G"; by default, 32
+            GiB.
         prefetch: number of shards to fetch before they are needed; 0 starts no threads.
     Raises:
-        DatasetError: one of the datasets is missing, damaged, or cannot be reached.
+        DatasetError: one of the datasets or generations is missing, damaged, or cannot be reached.
         InputError: no file system is installed for a URL's protocol.
         ValueError: the shares sum to more than MAX_RUN, the datasets differ in capacity or
-            vocabulary, the options about ranks contradict each other, or the cache cannot hold the
-            shards in use and the prefetched shards.
+            vocabulary, a generation is wrong or missing, the options about ranks contradict each
+            other, or the cache cannot hold the shards in use and the prefetched shards.
     """
 
     datasets: Sequence[tuple[str | Path, Weight]] | Mapping[str, Weight]
     split: str = "train"
     changes: Sequence[tuple[int, Sequence[Weight]]] = ()
+    generations: Sequence[Generation] = field(default=(), kw_only=True)
+    others: ClassVar[str] = (
+        "a mixture with another dataset, weight or change of weights, or of a single dataset"
+    )
 
     def __post_init__(self) -> None:
         datasets = _pairs(self.datasets)
         phases = phases_of([weight for _, weight in datasets], self.changes, self.seed)
         self.shares = phases[0].shares
+        generations = generation_of_each(self.generations, len(datasets))
         ranks, limit = self.topology(), self.cache_limit
         splits: list[SplitReader] = []
         try:
-            for url, _ in datasets:
-                splits.append(SplitReader(checked_url(url), self.split, self))
+            for (url, _), generation in zip(datasets, generations, strict=True):
+                splits.append(SplitReader(checked_url(url), self.split, self, generation))
             shape = _common_shape(splits)
             for member in splits:
                 member.join_mixture(shape, partial(_next_use, splits, self.shares))
@@ -90,6 +101,7 @@ class Mixture(ReaderOptions, GlobalCursor):
         except BaseException:
             _stop(splits)
             raise
+        self.manifests = tuple(member.manifest for member in splits)
         self._begin(
             ranks,
             digest=_digest(splits, phases),
@@ -178,12 +190,12 @@ def _stop(splits: Sequence[SplitReader]) -> None:
 
 def _common_shape(splits: Sequence[SplitReader]) -> BucketShape:
     for other in splits[1:]:
-        for field in ("capacity", "vocabulary"):
-            ours, theirs = getattr(splits[0].manifest, field), getattr(other.manifest, field)
+        for name in ("capacity", "vocabulary"):
+            ours, theirs = getattr(splits[0].manifest, name), getattr(other.manifest, name)
             if ours != theirs:
                 raise ValueError(
-                    f"{other.url} has {field} {theirs!r}, {splits[0].url} has {ours!r}; "
-                    f"all datasets of a mixture must have the same {field}"
+                    f"{other.url} has {name} {theirs!r}, {splits[0].url} has {ours!r}; "
+                    f"all datasets of a mixture must have the same {name}"
                 )
     return BucketShape(
         capacity=splits[0].shape.capacity,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +51,10 @@ T = TypeVar("T")
 
 
 def naming_our_arguments(reader: type[T]) -> type[T]:
-    """Make a reader refuse other libraries' arguments, with a TypeError that names ours. Also
-    refuse values that should be whole numbers, but are not."""
+    """Make a reader refuse misspelt arguments and those of other libraries, with a TypeError that
+    names ours. Make it also refuse values that must be whole numbers, but are not."""
     begin: Callable[..., None] = reader.__init__
+    ours = inspect.signature(begin).parameters
 
     @functools.wraps(begin)
     def checked(self: T, *values: Any, **options: Any) -> None:
@@ -60,6 +63,10 @@ def naming_our_arguments(reader: type[T]) -> type[T]:
                 raise TypeError(f"{reader.__name__} has no argument {name}: {_OTHERS[name]}")
             if name in _WHOLE:
                 whole_number(name, options[name])
+            if name not in ours and (close := difflib.get_close_matches(name, ours, n=1)):
+                raise TypeError(
+                    f"{reader.__name__} has no argument {name}: did you mean {close[0]}?"
+                )
         begin(self, *values, **options)
 
     setattr(reader, "__init__", checked)  # noqa: B010 (mypy refuses the assignment)
@@ -99,11 +106,11 @@ class ReaderOptions:
     0 means one bucket for each group."""
     cache_dir: str | Path | None = None
     """Folder on a local disk for shards of remote datasets, shared by all processes of the node.
-    None means $XDG_CACHE_HOME/thdpack. A dataset at a local path is cached only if cache_dir is
-    given. Give cache_dir if the local path is on a network file system."""
+    With None, remote datasets use $XDG_CACHE_HOME/thdpack. A dataset at a local path is cached only
+    if cache_dir is given. Give cache_dir if the local path is on a network file system."""
     cache_bytes: int | str = DEFAULT_BYTES
-    """Maximum size of all shards in cache_dir, as a number of bytes or a text such as "20G". Other
-    files in cache_dir do not count."""
+    """Maximum total size of the shards in cache_dir, as a number of bytes or a text such as "20G".
+    Other files in cache_dir do not count."""
     prefetch: int = 4
     """Number of shards of each dataset to fetch, verify and map before they are needed. With 0, the
     reader starts no threads."""
@@ -130,7 +137,7 @@ class ReaderOptions:
         return Path(self.cache_dir)
 
     def cache_too_small(self, source: str, needed: int) -> ValueError:
-        """Return the error for a cache that cannot hold the shards in use and prefetched.
+        """Return the error for a cache without room for the shards in use and those prefetched.
 
         Args:
             source: subject and verb of the message, such as "s3://bucket/dataset needs".

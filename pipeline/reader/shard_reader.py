@@ -15,16 +15,19 @@ read from several datasets in turn, use `pipeline.reader.mixture` instead of sev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.data_loader_guard import read_by_number, refuse_data_loader
 from pipeline.reader.reader_options import ReaderOptions, checked_url, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader
+from schemas.errors import StateError
 from schemas.manifest import Manifest
 from schemas.shard import Bucket
+from schemas.text.generation import Generation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,8 +42,9 @@ _BLOCK: Final = 8192
 class ShardReader(ReaderOptions, GlobalCursor):
     """An endless iterator over this rank's buckets of one split.
 
-    An epoch reads one variant of the dataset. `len` is the number of buckets in all variants, on
-    all ranks: in an epoch, if the dataset has one variant (see `--variants` and `epoch_buckets`).
+    An epoch reads one variant of the dataset (see `--variants`). `len` is the number of buckets in
+    all variants, not divided by the number of ranks. `epoch_buckets` has the number of buckets in
+    each variant.
 
     Args:
         url: folder of the dataset, or a URL of any protocol that fsspec supports.
@@ -51,23 +55,29 @@ class ShardReader(ReaderOptions, GlobalCursor):
         context_parallel: number of consecutive ranks that get the same buckets.
         buckets_per_step: number of buckets in a step of all ranks; 0 means one for each rank, or
             for each context-parallel group.
-        cache_dir: local folder for shards of remote datasets; None means $XDG_CACHE_HOME/thdpack.
-        cache_bytes: maximum size of the shards in cache_dir, such as "20G"; by default, 32 GiB.
+        cache_dir: local folder for cached shards. With None, shards of remote datasets are cached
+            in $XDG_CACHE_HOME/thdpack, and shards of local datasets are not cached.
+        cache_bytes: maximum total size of the shards in cache_dir, such as "20G"; by default, 32
+            GiB.
         prefetch: number of shards to fetch before they are needed; 0 starts no threads.
+        generation: generation to read: a number, "latest", or the digest of its manifest, which
+            `state_dict` holds as "manifest". None means "latest". The reader keeps its generation
+            if the dataset grows.
     Raises:
-        DatasetError: the dataset or split is missing, damaged, or cannot be reached.
+        DatasetError: the dataset, generation or split is missing, damaged, or cannot be reached.
         InputError: no file system is installed for the URL's protocol. The message names the
             package to install.
-        ValueError: the options about ranks contradict each other, seed or prefetch is out of range,
-            or the cache cannot hold the shards in use and the prefetched shards.
+        ValueError: the options about ranks contradict each other, seed, prefetch or generation is
+            out of range, or the cache cannot hold the shards in use and the prefetched shards.
     """
 
     url: str | Path
     split: str = "train"
+    generation: Generation | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         ranks, limit = self.topology(), self.cache_limit
-        self._split = SplitReader(checked_url(self.url), self.split, self)
+        self._split = SplitReader(checked_url(self.url), self.split, self, self.generation)
         self._begin(
             ranks,
             digest=self._split.manifest.digest,
@@ -81,6 +91,22 @@ class ShardReader(ReaderOptions, GlobalCursor):
         if limit < needed:
             self.close()
             raise self.cache_too_small(f"{self.url} needs", needed)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the position of a state that `state_dict` returned.
+
+        Raises:
+            StateError: the state is of another dataset, generation, split, seed or version.
+        """
+        saved = state.get("manifest") if isinstance(state, Mapping) else None
+        digests = [entry.digest for entry in self.manifest.history]
+        if saved in digests:
+            number = digests.index(saved) + 1
+            raise StateError(
+                f"the reader's state is of generation {number} of {self.url}, and this reader has "
+                f"generation {self.manifest.generation}: open it with generation={number}"
+            )
+        super().load_state_dict(state)
 
     @property
     def manifest(self) -> Manifest:
@@ -98,8 +124,8 @@ class ShardReader(ReaderOptions, GlobalCursor):
 
     @property
     def epoch_buckets(self) -> tuple[int, ...]:
-        """Number of buckets in each variant. Epoch e has as many as variant e mod K, if the dataset
-        has K variants."""
+        """Number of buckets in each variant. If the dataset has K variants, epoch e reads variant
+        e mod K."""
         return self._split.epoch_buckets
 
     def __len__(self) -> int:
@@ -126,14 +152,16 @@ class ShardReader(ReaderOptions, GlobalCursor):
         raise read_by_number()
 
     def __repr__(self) -> str:
-        several = {"variants": self.manifest.variants} if self.manifest.variants > 1 else {}
+        manifest = self.manifest
+        several = {"generation": manifest.generation} if manifest.generation > 1 else {}
+        several |= {"variants": manifest.variants} if manifest.variants > 1 else {}
         return self.described(str(self.url), {"buckets": len(self), **several})
 
     def records(self, number: int) -> NDArray[np.int64]:
         """Return the record of each sequence in a bucket, int64[num_seqs].
 
         A record is given by its ordinal, which is its position in the input order. The files in
-        `records/` hold the id and the input of each ordinal. `bucket.sequences()` has the same
+        `records/` hold the id and the input of each record. `bucket.sequences()` has the same
         order.
 
         Args:

@@ -30,6 +30,7 @@ from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.shard import Bucket
+from schemas.text.generation import Generation
 from schemas.text.option_checks import whole_number
 from schemas.text.phrases import REBUILD
 
@@ -42,13 +43,17 @@ NextUse = Callable[[], Iterator[str]]
 class SplitReader:
     """The buckets of one split in their global order."""
 
-    def __init__(self, url: str, split: str, options: ReaderOptions) -> None:
-        """Read the manifest, and start the threads that open shards.
+    def __init__(
+        self, url: str, split: str, options: ReaderOptions, generation: Generation | None
+    ) -> None:
+        """Read the manifest, and start the threads that open shards. The manifest is read only
+        here, so a new generation changes nothing in an open reader.
 
         Raises:
-            DatasetError: the dataset or split is missing, damaged, or cannot be reached.
+            DatasetError: the dataset, generation or split is missing, damaged, or cannot be
+                reached.
             InputError: no file system is installed for the URL's protocol.
-            ValueError: seed or prefetch is out of range.
+            ValueError: seed, prefetch or generation is out of range.
         """
         # `index` accepts numpy integers, too
         seed, prefetch = index(options.seed), options.prefetch
@@ -57,7 +62,7 @@ class SplitReader:
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}, expected a number of shards, at least 0")
         self._stopped = threading.Event()
-        self.manifest: Manifest = read_manifest(url, stopped=self._stopped)
+        self.manifest: Manifest = read_manifest(url, generation, stopped=self._stopped)
         self.url, self.shape = url, BucketShape.of(self.manifest)
         if split not in self.manifest.shards:
             raise DatasetError(
@@ -99,8 +104,7 @@ class SplitReader:
         )
 
     def join_mixture(self, shape: BucketShape, next_use: NextUse) -> None:
-        """Join a mixture: return buckets of its shape, and let its next uses decide which shards
-        the cache evicts.
+        """Join a mixture: use its bucket shape, and its order of next use for evictions.
 
         Args:
             shape: shape that fits the buckets of all datasets of the mixture.
@@ -114,7 +118,7 @@ class SplitReader:
         return (digest for _, digest in self.uses())
 
     def after_fork(self) -> None:
-        """Replace locks that another thread may have held, because reads by number stay allowed."""
+        """Replace locks that another thread may have held. A forked process may read by number."""
         self._numbered_lock, self._count = threading.Lock(), threading.Lock()
 
     @property

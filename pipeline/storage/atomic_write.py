@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -175,6 +176,20 @@ class WholeWrites:
 
     def flush(self) -> None:
         self._file.flush()
+
+
+def try_folder(folder: Path) -> None:
+    """Check that a folder, or its nearest existing parent, accepts new files.
+
+    The check creates an empty folder with a random name there, and removes it. Permissions alone do
+    not tell: root passes them on a read-only file system.
+
+    Raises:
+        OSError: the folder accepts no files, or it is a file.
+    """
+    absolute = folder.absolute()
+    existing = next(each for each in (absolute, *absolute.parents) if each.exists())
+    os.rmdir(tempfile.mkdtemp(prefix=".thdpack-", dir=existing))
 
 
 def sync_folder(folder: Path) -> None:

@@ -43,6 +43,6 @@ def difference(
     if found != entry.xxh3_128:
         return (
             f"{path}: its xxh3_128 is {found}, but the manifest says {entry.xxh3_128}: "
-            "the file is damaged"
+            "its content changed after the build"
         )
     return None

@@ -11,6 +11,7 @@ from typing import BinaryIO, Final, cast
 from pipeline.storage.ranged_file import RangedFile
 from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_url, protocols
 from schemas.errors import InputError
+from schemas.manifest import WORK
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
 """Names of libraries whose errors are not OSErrors. Errors are recognized by these names, because
@@ -77,8 +78,11 @@ def input_errors(source: str) -> Iterator[None]:
 
 
 def _similar(path: str) -> str:
-    """Return a hint about a missing file, or "": the path may be several names joined by commas, or
-    its folder may have a file of a similar name."""
+    """Return a hint about a missing file, or "" if there is no hint.
+
+    The hint says that inputs must not be joined by commas, names a file of a similar name in the
+    same folder, or, for a relative path, names the current folder.
+    """
     if is_url(path):
         return ""
     parts = [part.strip() for part in path.split(",")]
@@ -88,7 +92,10 @@ def _similar(path: str) -> str:
     try:
         names = os.listdir(folder or ".")
     except OSError:
-        return ""
+        names = []
     longer = sorted(other for other in names if other.startswith(f"{name}."))
-    close = longer[:1] or difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    return f"; did you mean {os.path.join(folder, close[0])}?" if close else ""
+    for close in (*longer, *difflib.get_close_matches(name, names, cutoff=0.8)):
+        found = os.path.join(folder, close)
+        if not os.path.isdir(os.path.join(found, WORK)):  # else a build is running there
+            return f"; did you mean {found}?"
+    return "" if os.path.isabs(path) else f"; the current folder is {os.getcwd()}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 from urllib.parse import urlsplit
 
-from schemas.errors import InputError
+from schemas.errors import InputError, MissingPackageError
 from schemas.text.phrases import install_command
 from schemas.text.redact import holds_secret
 from schemas.text.url_spelling import corrected_url
@@ -23,6 +23,9 @@ SILENCE_SECONDS: Final = 60.0
 """Time in seconds after which a request to a web server fails if the server sends nothing. There
 is no limit as long as bytes arrive."""
 
+
+_EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+"""Extra of thdpack that each protocol needs."""
 
 _TAGS: Final = ("ETag", "etag")
 _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "created")
@@ -71,8 +74,8 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     """Return the fsspec file system of a URL, and the path inside it.
 
     Raises:
-        InputError: no file system is installed for the protocol, the URL has a secret, or the
-            user's S3 endpoint is invalid.
+        MissingPackageError: no file system is installed for the protocol.
+        InputError: the URL has a secret, or the user's S3 endpoint is invalid.
     """
     import fsspec
 
@@ -85,12 +88,18 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     try:
         return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url, **_options(url)))
     except (ImportError, ValueError) as error:
-        protocol = url.partition("://")[0]
-        extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(protocol)
-        remedy = (
-            install_command(extra) if extra else f"install the fsspec package for {protocol}://"
-        )
-        raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from None
+        raise MissingPackageError(_cannot_open(url, error), source=url) from None
+
+
+def _cannot_open(url: str, error: Exception) -> str:
+    """Return why fsspec cannot open URLs of this protocol, with one remedy."""
+    protocol = url.partition("://")[0]
+    extra = _EXTRAS.get(protocol)
+    if extra is None and isinstance(error, ImportError):
+        return f"cannot open {protocol}://: {error}"  # fsspec names the package to install
+    if extra is None:
+        return f"cannot open {protocol}:// ({error}); install the fsspec package for {protocol}://"
+    return f"cannot open {protocol}://, which needs the extra {extra}: {install_command(extra)}"
 
 
 def _options(url: str) -> dict[str, Any]:

@@ -9,6 +9,13 @@ import tyro
 from schemas.text.byte_size import parse_bytes
 
 
+def _read(words: list[str]) -> int:
+    try:
+        return parse_bytes(words[0], name="")
+    except ValueError:
+        raise ValueError("expected a size, such as 512M or 2G") from None
+
+
 def _text(size: int) -> str:
     return f"{size >> 30}G" if size % (1 << 30) == 0 else str(size)
 
@@ -18,7 +25,7 @@ ByteSize = Annotated[
     tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar="SIZE",
-        instance_from_str=lambda words: parse_bytes(words[0], name="the value"),
+        instance_from_str=_read,
         is_instance=lambda value: isinstance(value, int),
         str_from_instance=lambda value: [_text(value)],
     ),

@@ -1,13 +1,12 @@
 """Command-line options: help texts from the docstrings of fields, errors for invalid values, and
-hints for options of other programs."""
+hints for options of other programs. `option_words.py` checks which words a command line has."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field
+from dataclasses import Field, replace
 from decimal import Decimal
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -24,9 +23,6 @@ _SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
 accept as options."""
 _GROUP: Final = re.compile(r"[\w-]+-(kwargs|args|config)$")
 """Pattern of the name of a group of settings, such as `adamw-kwargs` for `adamw_kwargs.lr=1`."""
-_MOST_LISTED: Final = 8
-"""Maximum number of options that an error lists."""
-_OF_TYRO: Final = ("--tyro-print-completion", "--tyro-write-completion")
 _PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
 _flowing: set[Any] = set()
@@ -37,15 +33,23 @@ class InvalidOptionError(Exception):
     """The value of a command-line option is not allowed."""
 
 
-def with_flowing_help(options: type[T]) -> type[T]:
+def with_flowing_help(options: type[T], *, texts_of: type[Any] | None = None) -> type[T]:
     """Pass each field's docstring to tyro as one paragraph, so that tyro wraps its lines.
 
-    Without this function, the help has the line breaks of the source. A help text in a field's tyro
-    settings is used only if the field has no docstring. A placeholder in these settings replaces
-    ours. If the value of a numeric option is not a number, tyro raises InvalidOptionError, whose
-    message gives an example: the field's metadata `example`, if present, or else its default. With
-    the metadata `units`, a whole number may end with K, M, B or T (powers of 1,000). The help of an
-    optional value does not show that the default is None.
+    Without this function, the help has the line breaks of the source. Further effects:
+
+    - If the value of a numeric option is not a number, tyro raises InvalidOptionError. The message
+      gives an example: the field's metadata `example`, or else the field's default.
+    - With the metadata `units`, a whole number may end with K, M, B or T (powers of 1,000).
+    - The help of an optional value does not show that the default is None.
+    - A help text in a field's tyro settings is used only if the field has no docstring. A
+      placeholder in these settings replaces ours.
+    - If a type reads its values by itself, it raises ValueError with what it expects. The error
+      that the user sees also names the option and the value.
+
+    Args:
+        texts_of: class whose fields have the docstrings, if it is not the annotated class but
+            another class with fields of the same names.
     """
     import docstring_parser  # a dependency of tyro; imported here, for the command line only
     import tyro
@@ -54,7 +58,7 @@ def with_flowing_help(options: type[T]) -> type[T]:
         return options
     _flowing.add(options)
     texts: dict[str, str] = {}
-    for base in reversed(options.__mro__[:-1]):
+    for base in reversed((texts_of or options).__mro__[:-1]):
         for field in docstring_parser.parse_from_object(base).params:
             texts[field.arg_name] = " ".join((field.description or "").split())
     known: dict[str, Field[Any]] = getattr(options, "__dataclass_fields__", {})
@@ -85,6 +89,12 @@ def _with_plain_value(hint: Any, field: Field[Any]) -> Any:
         hidden = "" if field.default is None else None
         ours.append(tyro.conf.arg(metavar=shown, help_behavior_hint=hidden))
     spec = tyro.constructors.PrimitiveConstructorSpec
+    settings = [
+        replace(each, instance_from_str=_naming(field, each.instance_from_str))
+        if isinstance(each, spec)
+        else each
+        for each in settings
+    ]
     if value in (int, float) and not any(isinstance(each, spec) for each in settings):
         ours.append(
             spec(
@@ -100,6 +110,18 @@ def _with_plain_value(hint: Any, field: Field[Any]) -> Any:
     return Annotated[(kind, *ours, *settings)] if ours or settings else hint
 
 
+def _naming(field: Field[Any], read: Callable[[list[str]], Any]) -> Callable[[list[str]], Any]:
+    """Return the function `read`, with an error that names the option and its value."""
+
+    def named(words: list[str]) -> Any:
+        try:
+            return read(words)
+        except ValueError as error:
+            raise InvalidOptionError(f"{flag(field.name)} is {words[0]!r}, {error}") from None
+
+    return named
+
+
 def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[list[str]], Any]:
     """Return the function with which tyro reads the number of an option."""
     option = flag(field.name)
@@ -107,17 +129,24 @@ def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[li
     if isinstance(field.default, int | float) and field.default:
         example = field.default
     example = field.metadata.get("example", example)
+    units = bool(field.metadata.get("units"))
 
     def read(words: list[str]) -> int | float | None:
         if words[0] == "None" and field.default is None:
             return None
         try:
             if kind is int:
-                return _whole(words[0], units=bool(field.metadata.get("units")))
+                return _whole(words[0], units=units)
             return kind(words[0])
         except ValueError:
-            message = f"{option} is {words[0]!r}, expected a {noun}, such as {example}"
-            raise InvalidOptionError(message) from None
+            message = f"{option} is {words[0]!r}, expected a {noun}"
+            if units:
+                hint = f", such as {example}; the units are K, M, B and T, powers of 1,000"
+            elif kind is int and _UNIT.fullmatch(words[0]):
+                hint = f" without a unit, such as {example}"
+            else:
+                hint = f", such as {example}"
+            raise InvalidOptionError(message + hint) from None
 
     return read
 
@@ -126,7 +155,7 @@ def _whole(word: str, *, units: bool) -> int:
     """Return a whole number, which may be written with an exponent, such as 1e11.
 
     Args:
-        units: True to accept K, M, B and T, too: powers of 1,000, such as in 1.5B.
+        units: True to accept the units K, M, B and T (powers of 1,000), as in 1.5B.
     Raises:
         ValueError: `word` is not a whole number.
     """
@@ -169,49 +198,13 @@ def refuse_foreign_options(
             raise InvalidOptionError(f"{word}: options begin with two hyphens: {remedy}")
 
 
-def refuse_unknown_options(
-    words: Sequence[str], *options: type[Any], aliases: Collection[str] = ()
-) -> None:
-    """Refuse options that a command does not have.
-
-    tyro, too, refuses them. But if one stands before the arguments without hyphens, tyro takes
-    these for its values, and says only that they are missing.
-
-    Args:
-        options: classes of the command's options.
-        aliases: other names of options.
-    Raises:
-        InvalidOptionError: there is such an option. The message names the most similar option.
-    """
-    import tyro
-
-    known = [
-        flag(name)
-        for each in options
-        for name, hint in get_type_hints(each, include_extras=True).items()
-        if tyro.conf.Positional not in get_args(hint)
-    ]
-    known += aliases
-    for word in words:
-        given = word.partition("=")[0].replace("_", "-")
-        if word == "--":
-            return
-        if given.startswith("--") and given not in (*known, "--help", *_OF_TYRO):
-            close = difflib.get_close_matches(given, known, n=1)
-            listed = f"the options are {', '.join(known)}"
-            if len(known) > _MOST_LISTED:
-                listed = "--help lists all options"
-            meant = f"did you mean {close[0]}?" if close else listed
-            raise InvalidOptionError(f"no option {given}: {meant}")
-
-
 def _advice(name: str, others: Mapping[str, str]) -> str:
     """Return advice for an option of another program; "" if there is none.
 
-    The first of these that gives advice counts:
+    The result is the first of these that exists:
 
-    - the first part of `name` before a dot that is a known group such as `adamw-kwargs`
-    - the part after the last dot, such as `micro-batch-size` of `dataset.micro-batch-size`
+    - advice for a group among the parts of `name`, such as `adamw-kwargs`
+    - advice for the last part, such as `micro-batch-size` of `dataset.micro-batch-size`
     - for a name with dots, a pointer to docs/coming-from.md
 
     Args:
@@ -237,13 +230,13 @@ def suggest_choices(words: Sequence[str], *sections: type[Any]) -> None:
         given, equals, value = word.partition("=")
         value = value if equals else following
         choices = _choices(hints.get(given.removeprefix("--").replace("-", "_")))
-        missing = not value or (not equals and value.startswith("-"))  # tyro's error says so
+        missing = not value or (not equals and value.startswith("-"))  # tyro reports this
         if not given.startswith("--") or not choices or missing or value in choices:
             continue
         meant = [choice for choice in choices if value.lower() in choice]
         if meant:
             meant.sort(key=lambda choice: not choice.startswith(value.lower()))
-            raise InvalidOptionError(f"{given} {value}: did you mean {', '.join(meant)}?")
+            raise InvalidOptionError(f"{given} is {value!r}: did you mean {', '.join(meant)}?")
         *others, last = choices
         raise InvalidOptionError(f"{given} is {value!r}, expected {', '.join(others)} or {last}")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 REBUILD: Final = (
-    "the dataset is damaged; run its preprocess command with --overwrite to build it again"
+    "the dataset is damaged; restore the file from a copy, or build the dataset again from all its "
+    "inputs, with thdpack preprocess and --overwrite"
 )
 _ROOT: Final = Path(__file__).resolve().parents[2]
 """Root of the repository, or a folder of site-packages if a wheel was installed."""

@@ -151,8 +151,8 @@ class Checkpoints:
     def load(
         self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]
     ) -> None:
-        """Read a checkpoint's values into `tensors` and `optional`. Another number of ranks may
-        have saved the checkpoint.
+        """Read a checkpoint's values into `tensors` and `optional`. The run that saved the
+        checkpoint may have had another number of ranks.
 
         Args:
             optional: tensors that the checkpoint may lack. Missing tensors stay unchanged.
@@ -172,8 +172,8 @@ class Checkpoints:
             missing = sorted(set(wanted) - set(saved_shapes))
             if missing:
                 raise CheckpointError(
-                    f"{path} lacks {plural(len(missing), 'tensor')}, the first of which is "
-                    f"{missing[0]}: the checkpoint belongs to another model"
+                    f"{path} lacks {plural(len(missing), 'tensor')}, such as {missing[0]}: "
+                    "the checkpoint belongs to another model"
                 )
             _check_shapes(path, saved_shapes, wanted, optional)
             dcp.load(wanted, storage_reader=reader, process_group=self._topology.checkpoint_group)

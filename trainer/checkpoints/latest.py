@@ -1,4 +1,4 @@
-"""The file `latest`, which names the checkpoint to resume from. A crash at any time leaves the file
+"""The file `latest` names the checkpoint to resume from. A crash at any time leaves the file
 intact.
 """
 
@@ -106,4 +106,4 @@ def last_checkpoint(folder: Path) -> str:
         latest = ""
     if not latest:
         return "there is no checkpoint yet: the same command starts again from the beginning"
-    return f"{latest} is the last checkpoint, and complete: run the same command to resume from it"
+    return f"{latest} is the last checkpoint and is complete: run the same command to resume"

@@ -1,6 +1,9 @@
-"""The folders that a run creates: check in a dry run that the run's folder can be created, and
-report that it cannot be written. Remove this folder if the run fails before it has written a file,
-and a new cache after a dry run.
+"""Handle the folders that a run creates: its own folder (--out) and the cache of shards.
+
+- Refuse a folder of other files as --out.
+- Report an --out that cannot be created or written. A dry run checks --out without creating it.
+- Remove a new --out if the run fails before it has written a file.
+- Remove a new cache after a dry run.
 """
 
 from __future__ import annotations
@@ -10,13 +13,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pipeline.reader.cache.cache_folder import default_cache_dir, remove_unused_lock
+from pipeline.storage.atomic_write import try_folder
 from schemas.errors import ThdpackError
+from schemas.text.folder_contents import HARMLESS, holds
 from trainer.distributed.topology import Topology
 
 T = TypeVar("T")
+
+_OF_A_RUN: Final = ("checkpoints", "options.json", "lock")
+"""Names in the folder of a run. The first one of them, the lock, exists before all other files."""
+_LOG_ENDINGS: Final = (".log", ".out", ".err")
 
 
 def with_folder_errors(work: Callable[[Path], T], out: Path) -> T:
@@ -37,7 +46,7 @@ def with_folder_errors(work: Callable[[Path], T], out: Path) -> T:
 
 @contextmanager
 def removed_if_empty(out: Path, topology: Topology) -> Iterator[None]:
-    """At the end of the context, remove those of `out` and its parents that are new and empty."""
+    """At the end of the context, remove `out` and its parents if they are new and empty."""
     new = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         yield
@@ -65,6 +74,36 @@ def new_cache_removed(cache_dir: str, topology: Topology) -> Iterator[None]:
                 remove_unused_lock(folder)
 
 
+def refuse_file(out: Path) -> None:
+    """Refuse a file as the folder of a run.
+
+    Raises:
+        ValueError: `out` is not a folder.
+    """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file, expected the run's folder: choose another --out")
+
+
+def refuse_foreign_folder(out: Path) -> None:
+    """Refuse a folder that holds other files, because a run would write its files among them.
+
+    A missing or empty folder and the folder of a run are accepted. So is a new folder that holds
+    only log files, which the user's command line or the scheduler may have created.
+
+    Raises:
+        ValueError: the folder holds other files. The message names some of them.
+    """
+    if not out.is_dir() or any((out / name).exists() for name in _OF_A_RUN):
+        return
+    found = [path.name for path in out.iterdir()]
+    foreign = [name for name in found if name not in HARMLESS and not name.endswith(_LOG_ENDINGS)]
+    if foreign:
+        raise ValueError(
+            f"--out {out} is not empty and no run ({holds(foreign)}): choose a new folder, such as "
+            f"{out / 'run'}"
+        )
+
+
 def exists_or_creatable(out: Path) -> bool:
     """Return whether a folder exists. If not, check that it could be created.
 
@@ -77,9 +116,5 @@ def exists_or_creatable(out: Path) -> bool:
 def _exists_or_creatable(out: Path) -> bool:
     if out.exists():
         return True
-    parent = next(folder for folder in out.absolute().parents if folder.exists())
-    if not parent.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(parent))
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(parent))
+    try_folder(out)
     return False

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from schemas.errors import CheckpointError
-from schemas.untrusted_json import Count, decoded
+from schemas.untrusted_json import Count, Hash, decoded
 from trainer.config import TrainOptions
 
 STATE: Final = "state.json"
-STATE_VERSION: Final = 2
-_READABLE: Final = (1, STATE_VERSION)
-"""Versions that can be read. In version 1, --cuda-graph is a boolean, and --data is one string."""
+STATE_VERSION: Final = 3
+_READABLE: Final = (1, 2, STATE_VERSION)
+"""Versions that can be read. In version 1, --cuda-graph is a boolean, and --data is one string.
+Versions 1 and 2 lack `manifests`."""
 
 
 class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +41,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     best: best validation so far.
     sound: False if the loss of the last validation was not finite.
     reader: `state_dict` of the reader.
+    manifests: digest of the manifest of each dataset, in the order of --data; () if an earlier
+        version wrote the state.
     options: options of the run, with `auto` resolved.
     """
 
@@ -50,6 +53,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     best: BestValidation
     sound: bool
     reader: dict[str, int | str]
+    manifests: tuple[Hash, ...] = ()
     options: TrainOptions
 
     def to_json(self) -> bytes:
@@ -77,11 +81,13 @@ def read_state(checkpoint: Path) -> RunState:
 
 
 def _upgraded(raw: Any) -> Any:
-    """Convert the content of state.json from version 1 to the present version. Fields of a wrong
-    type are not changed here. `read_state` refuses them later.
+    """Convert the content of state.json from an earlier version to the present version. Fields of a
+    wrong type are not changed here. `read_state` refuses them later.
     """
-    if not isinstance(raw, dict) or raw.get("version") != 1:
+    if not isinstance(raw, dict) or raw.get("version") not in _READABLE:
         return raw
+    if raw["version"] != 1:
+        return {**raw, "version": STATE_VERSION}
     options = raw.get("options")
     if isinstance(options, dict):
         compute, data = options.get("compute"), options.get("data")

@@ -11,7 +11,10 @@ AUTO: Final = -1
 
 
 def _parsed(words: list[str]) -> int:
-    return AUTO if words[0] == "auto" else int(words[0])
+    try:
+        return AUTO if words[0] == "auto" else int(words[0])
+    except ValueError:
+        raise ValueError("expected auto or a whole number") from None
 
 
 AutoInt = Annotated[

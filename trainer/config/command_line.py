@@ -14,10 +14,10 @@ from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
     refuse_foreign_options,
-    refuse_unknown_options,
     suggest_choices,
     with_flowing_help,
 )
+from schemas.text.option_words import check_words, one_line_errors
 from trainer.config.compute_options import ComputeOptions
 from trainer.config.options import (
     ALIASES,
@@ -31,7 +31,7 @@ from trainer.config.presets import PRESETS
 
 _PROG: Final = "thdpack train"
 _SECTIONS: Final = (ModelOptions, DataOptions, OptimizerOptions, ComputeOptions, OutputOptions)
-_REPEATABLE: Final = ("--data", "--reweight")
+_REPEATABLE: Final = ("--data", "--generation", "--reweight")
 
 
 def parse(arguments: Sequence[str]) -> TrainOptions:
@@ -45,12 +45,12 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
         _show_presets(preset)
     flags = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
     flags = [ALIASES.get(flag, flag) for flag in flags]
-    _check_flags(words, flags)
     for section in _SECTIONS:
         with_flowing_help(section)
+    _check_flags(preset, words, flags)
     description, default = PRESETS[preset]
     try:
-        with own_errors(*_SECTIONS):
+        with own_errors(*_SECTIONS), one_line_errors():
             options = tyro.cli(
                 TrainOptions,
                 default=default,
@@ -60,7 +60,7 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
             )
     except InvalidOptionError as error:
-        _refuse(str(error))
+        _refuse(_as_typed(str(error), words))
     if not options.data.data:
         _refuse(
             "--data is missing: add --data DATASET, the folder or URL that `thdpack preprocess` "
@@ -78,13 +78,14 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
 
 
 def _show_presets(word: str) -> NoReturn:
-    """Print the list of presets if the first word is missing, -h or --help, and else an error
-    message.
+    """Print the list of presets if the first word is -h or --help. Otherwise print an error.
 
     Raises:
         SystemExit: code 0 for -h and --help, else 2.
     """
-    if word not in ("", "-h", "--help"):
+    if not word:
+        _refuse(f"PRESET is missing: name a model, which is one of {', '.join(PRESETS)}")
+    if word not in ("-h", "--help"):
         if word.startswith("-"):
             _refuse(f"a preset comes before {word}: {', '.join(PRESETS)}")
         _refuse(f"no preset {word}: {preset_hint(word, PRESETS)}")
@@ -93,19 +94,28 @@ def _show_presets(word: str) -> NoReturn:
     for name, (description, _) in PRESETS.items():
         print(f"  {name:<10} {description}")
     print(f"\n`{_PROG} PRESET --help` lists all options.")
-    raise SystemExit(0 if word else 2)
+    raise SystemExit(0)
 
 
-def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
-    """Refuse unknown flags, flags of other trainers, incomplete values (such as `fp8` for
-    --precision), and options that are given twice. tyro would silently ignore the first of the two.
+def _as_typed(text: str, words: Sequence[str]) -> str:
+    """Return an error message that begins with the option as the user typed it, such as --lr."""
+    for typed, ours in ALIASES.items():
+        if text.startswith(f"{ours} ") and any(word.partition("=")[0] == typed for word in words):
+            return text.replace(ours, typed, 1)
+    return text
+
+
+def _check_flags(preset: str, words: Sequence[str], flags: Sequence[str]) -> None:
+    """Refuse unknown flags, flags of other trainers, missing or incomplete values (such as `fp8`
+    for --precision), words that are not options, and options that are given twice. tyro would
+    silently ignore the first of the two.
 
     Raises:
-        SystemExit: there is such a flag, value or option (code 2).
+        SystemExit: the command line has such a word (code 2).
     """
     try:
         refuse_foreign_options(words, OTHERS, takes_files=False)
-        refuse_unknown_options(words, *_SECTIONS, aliases=ALIASES)
+        check_words(words, *_SECTIONS, prog=f"{_PROG} {preset}", aliases=ALIASES)
         suggest_choices(words, *_SECTIONS)
     except InvalidOptionError as error:
         _refuse(str(error))

@@ -30,8 +30,8 @@ class ComputeOptions:
     backend te. mxfp8 and nvfp4 also need a Blackwell GPU. Master weights and Adam's state are
     always fp32."""
     precision_layers: str = "all"
-    """Layers whose matrix products use --precision, if it is fp8-*, mxfp8 or nvfp4. The other
-    layers use bf16. all: all layers. inner:N: all layers but the first N and the last N. 2-30 or
+    """Layers whose matrix products use --precision (only for fp8-*, mxfp8 and nvfp4). The other
+    layers use bf16. all: all layers. inner:N: all layers except the first N and the last N. 2-30 or
     0,4,8-20: these layers, counted from 0."""
     quantized_init: bool = False
     """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
@@ -39,12 +39,12 @@ class ComputeOptions:
     model (--shard none)."""
     recompute: Recompute = "none"
     """Activations that the backward pass recomputes, to save memory. none: no activations.
-    selective: activations of the feed-forward part. full: all activations but the inputs of
-    layers."""
+    selective: activations of the feed-forward part. full: all activations except the inputs
+    of layers."""
     cuda_graph: CudaGraph = "auto"
     """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches.
-    auto: on if a capture is possible, else off; on a GPU, the first line of output then gives the
-    reason. on: end with an error if a capture is impossible."""
+    auto: on if a capture is possible, else off. If auto is off on a GPU, the first line of output
+    gives the reason. on: end with an error if a capture is impossible."""
     compile: bool = False
     """Compile layers with torch.compile. For backend torch only: the layers of backend te already
     consist of fused kernels."""
@@ -52,8 +52,8 @@ class ComputeOptions:
     """Division of the model among the ranks. none: each rank holds the whole model. optimizer:
     each rank holds all weights, and a part of the fp32 masters and of Adam's state. full: each rank
     holds a part of the parameters, gradients and optimizer state (FSDP2). auto: full with
-    --replicate, --reshard or --context-parallel; otherwise the first of the three choices that fits
-    into memory with a micro-batch of one bucket."""
+    --replicate, --reshard or --context-parallel; otherwise the first of none, optimizer and full
+    that fits into memory with a micro-batch of one bucket."""
     replicate: int = 1
     """Number of replicas of the parameters (HSDP). Each replica is sharded over
     neighbouring ranks, such as those of one node. The number of ranks in a replica is the world

@@ -10,6 +10,7 @@ import tyro
 
 from schemas.models import ModelOptions
 from schemas.text.byte_size_option import ByteSize
+from schemas.text.generation import parse_generation
 from schemas.text.option_checks import LOCAL_CACHE, LOCAL_RUN, check_local, check_range
 from schemas.text.redact import without_credentials
 from trainer.config.auto import AUTO, AutoInt
@@ -32,12 +33,22 @@ ALIASES: Final = {
 class DataOptions:
     """Dataset, batch and masks."""
 
-    data: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    data: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="DATASET")
+    ] = ()
     """Dataset: folder or URL that `thdpack preprocess` wrote. Required. Several datasets are mixed
     in exact proportions: --data A=0.7 --data B=0.3."""
-    reweight: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    generation: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="N|latest")
+    ] = ()
+    """Generation of the dataset to read: latest, or a number or digest that `thdpack generations`
+    prints. For a mixture, give one --generation for each --data, in the same order. Default: a new
+    run reads the latest generation, and a resumed run keeps its generation."""
+    reweight: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="STEP=WEIGHTS")
+    ] = ()
     """Change of the mixing weights during the run: --reweight 50000=0.5,0.5 gives each of two
-    datasets the weight 0.5 from step 50,000 on. The weights are in the order of the --data options.
+    datasets the weight 0.5 after step 50,000. The weights are in the order of the --data options.
     Repeat --reweight for later steps."""
     tokens_per_step: int = field(default=2_097_152, metadata={"units": True})
     """Number of tokens in the global batch, over all ranks, such as 500000 or 2M (2,000,000). The
@@ -56,11 +67,11 @@ class DataOptions:
     it means a number that fits into memory, divides the rank's buckets and makes the step
     faster."""
     seed: int = 0
-    """Seed of the initial weights, the order of the data and the masks."""
+    """Seed of initial weights, data order and masks."""
     mask_probability: float = 0.15
     """Share of residues to predict. 80 % of them become <mask>, 10 % become a random standard
     residue, and 10 % stay unchanged."""
-    cache_dir: str = ""
+    cache_dir: Annotated[str, tyro.conf.arg(metavar="FOLDER")] = ""
     """Folder on a local disk, to cache shards of a remote dataset. Default:
     $XDG_CACHE_HOME/thdpack, usually ~/.cache/thdpack, which may be on a network file system. A
     dataset at a local path is cached only if this option is given."""
@@ -72,6 +83,8 @@ class DataOptions:
     def __post_init__(self) -> None:
         check_whole(self)
         check_local("--cache-dir", self.cache_dir, LOCAL_CACHE)
+        for generation in self.generation:
+            parse_generation(generation, name="--generation")
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"--seed is {self.seed}, expected 0 ≤ seed < 2^63")
         if not 0.0 < self.mask_probability < 1.0:
@@ -170,16 +183,16 @@ class OptimizerOptions:
 class OutputOptions:
     """Checkpoints, validation, logs and measurements."""
 
-    out: Annotated[str, tyro.conf.arg(aliases=("--output-dir",))] = ""
+    out: Annotated[str, tyro.conf.arg(aliases=("--output-dir",), metavar="FOLDER")] = ""
     """Folder of the run. If it holds a checkpoint, the same command resumes the run."""
-    init_from: str = ""
+    init_from: Annotated[str, tyro.conf.arg(metavar="FOLDER")] = ""
     """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from. The
     preset, or the flags that set the shape, must give the shape of that model."""
     resume: Literal["auto", "never"] = "auto"
     """auto: resume from the last checkpoint in --out, if there is one. never: end with an error if
     --out has a checkpoint."""
     dry_run: bool = False
-    """Check data, options and files, print what the run would print at its start, and exit. Nothing
+    """Check data, options and files, print the first lines of the run's output, and exit. Nothing
     is trained, and --out is not created."""
     checkpoint_every: int = 1_000
     """Number of steps between checkpoints. 0: only after the last step. The run always writes a
@@ -193,15 +206,15 @@ class OutputOptions:
     """Split of the dataset that validations read. To evaluate a finished run on the test split,
     repeat its command with --valid-split test."""
     log_every: int = 10
-    """Number of steps between lines of metrics. A step with a validation or a checkpoint, and the
-    last step, have a line, too."""
+    """Number of steps between lines of metrics. The last step, and each step with a validation or a
+    checkpoint, also has a line."""
     tensorboard: bool = False
     """Also write metrics for TensorBoard, into the run's folder."""
-    wandb_project: str = ""
+    wandb_project: Annotated[str, tyro.conf.arg(metavar="PROJECT")] = ""
     """Also send metrics to this project of Weights & Biases."""
     peak_tflops: float = 0.0
-    """Peak TFLOP/s of one device, to compute MFU (model FLOP/s utilization). 0 stands for the dense
-    bf16 peak of a known GPU. On other devices, MFU is then not computed."""
+    """Peak TFLOP/s of one device, to compute MFU (model FLOP/s utilization). 0: the dense bf16 peak
+    of the GPU; if thdpack does not know this GPU, MFU is not computed."""
     profile: bool = False
     """Write a torch profiler trace of three steps (the 11th to the 13th after the start or resume)
     to OUT/trace.json."""

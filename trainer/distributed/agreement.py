@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 import schemas
 from schemas.code_digest import code_digest
-from schemas.errors import CheckpointError, ThdpackError
+from schemas.errors import CheckpointError, OptionError, ThdpackError
 from trainer.config import TrainOptions, flag
 from trainer.distributed.topology import Topology
 
@@ -30,8 +30,8 @@ def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
     """Run a function on rank 0 and return its result on all ranks. All ranks must call this.
 
     Raises:
-        CheckpointError, ThdpackError, ValueError: the function failed on rank 0. All ranks raise
-            this error. An OSError becomes a ThdpackError.
+        CheckpointError, OptionError, ThdpackError, ValueError: the function failed on rank 0. All
+            ranks raise this error. An OSError becomes a ThdpackError.
     """
     box: list[Any] = [None]
     if topology.is_main:
@@ -39,6 +39,8 @@ def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
             box = [ask()]
         except CheckpointError as error:
             box = [CheckpointError(str(error))]
+        except OptionError as error:
+            box = [OptionError(str(error))]
         except (OSError, ThdpackError) as error:
             box = [ThdpackError(str(error))]
         except ValueError as error:
@@ -84,8 +86,8 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return versions of packages. thdpack's version contains a digest of its source code, which
-    may change without a new version number.
+    """Return versions of packages. thdpack's version contains a digest of the source code, because
+    the code may change without a new version number.
     """
     return {
         "thdpack": f"{schemas.__version__} (code {code_digest(*_PACKAGES)})",

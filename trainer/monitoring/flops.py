@@ -31,7 +31,7 @@ PEAK_TFLOPS: Final = {
     "L40S": 362.0,
 }
 """Dense bf16 peak of each GPU in TFLOP/s. If a GPU has several versions, this is the peak of the
-SXM version. If the name of a device contains several of these names, the longest is used.
+SXM version. If the name of a device contains several of these names, the longest name counts.
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pipeline.build.array_jobs.listed_results import (
     join_clusters,
@@ -13,7 +13,7 @@ from pipeline.build.array_jobs.listed_results import (
     merge_drawn_members,
     results_of,
 )
-from pipeline.build.array_jobs.task_list import TaskList
+from pipeline.build.array_jobs.task_list import STAGES, TaskList
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.build_dataset import Build
 from pipeline.build.clusters.draw_task import DrawTask
@@ -32,8 +32,14 @@ from pipeline.executors.processes import ProcessExecutor
 from pipeline.executors.worker_count import workers_of
 from pipeline.inputs.find import unchanged
 from pipeline.inputs.source import Source
-from schemas.errors import DatasetError, InputError
+from schemas.errors import DatasetError, InputError, OptionError
 from schemas.manifest import Manifest
+
+_STAGE_NEEDS: Final = {
+    "link": "only with --clusters or --sample-clusters",
+    "draw": "only with --sample-clusters",
+}
+"""Options without which a plan has no tasks of a stage."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +74,7 @@ def run_tasks(
 
 
 def _stage_of(tasks: Sequence[Task[Any]]) -> str:
-    """Return the stage of the first task; "reduce" without a task, if all stages have finished."""
+    """Return the stage of the first task; "reduce" if no task is left to run."""
     match tasks:
         case [MapTask() | HashTask(), *_]:
             return "map"
@@ -117,8 +123,8 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
 def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter) -> int:
     """Run tasks, and return the number of tasks that had finished before.
 
-    If a task finds that an earlier task's work file is damaged, run the earlier task again, and
-    then retry.
+    If a task finds that a work file (a file that an earlier task wrote) is damaged, run the earlier
+    task again, and then retry.
     """
     work = partial(run_once, out=listed.out)
     finished: set[int] = set()
@@ -135,7 +141,7 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
 
     def run_again(name: str) -> None:
         if job is not None and name == writer_of(job.joined):
-            listed.work.remove(job.joined)  # no task writes this file: `run_all` does
+            listed.work.remove(job.joined)  # `run_all` writes this file, not a task
             return
         if job is not None and name == writer_of(job.intervals):
             listed.work.remove(job.intervals)
@@ -159,10 +165,10 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
 
 
 def _earlier(listed: TaskList, job: Job | None) -> Sequence[Task[Any]]:
-    """Return the map, link and draw tasks whose work files later tasks read.
+    """Return the tasks of earlier stages that wrote work files for later tasks.
 
     Args:
-        job: the job of draw and reduce tasks; None before these stages.
+        job: job of the later tasks if these are draw or reduce tasks, else None.
     """
     if job is None:
         return listed.maps
@@ -176,14 +182,21 @@ def _chosen(
     """Return the tasks that `stage`, `index` and `every` select.
 
     Raises:
-        DatasetError: `index` is beyond the last task.
+        OptionError: the plan has no tasks of this stage, or `index` is beyond the last task.
     """
     counts = listed.counts
+    if every is None and stage is not None and stage not in counts:
+        following = next(each for each in STAGES[STAGES.index(stage) :] if each in counts)
+        raise OptionError(
+            f"{listed.out.where()}: this plan has no {stage} tasks ({_STAGE_NEEDS[stage]}): "
+            f"go on with --stage {following}"
+        )
     total = sum(counts.values()) if stage is None else counts.get(stage, 0)
     if every is None and index >= total:
         chosen = counts if stage is None else {stage: total}
         tasks = " + ".join(f"{count} {name}" for name, count in chosen.items())
-        raise DatasetError(f"{listed.out.where()}: --index {index} is beyond the {tasks} tasks")
+        noun = "task" if total == 1 else "tasks"
+        raise OptionError(f"{listed.out.where()}: --index {index} is beyond the {tasks} {noun}")
     if stage is None:
         for stage, total in counts.items():  # noqa: B007 (used after the loop)
             if index < total:
@@ -223,17 +236,17 @@ def _refuse_changed(source: Source) -> None:
 
 
 def _extended(existing: Manifest | None, listed: TaskList) -> Manifest | None:
-    """Return the dataset to which the listed tasks add variants; None if they build a dataset."""
+    """Return the dataset to which the listed tasks add variants; None if they build a new one."""
     return existing if listed.first_variant else None
 
 
 def _is_planned(existing: Manifest, listed: TaskList, map_outcome: MapOutcome) -> bool:
     """Return whether the existing dataset is the planned one. Return False with --overwrite, or if
-    the listed tasks add variants to the existing dataset.
+    the existing dataset still lacks planned variants.
 
     Raises:
-        DatasetError: the existing dataset has other inputs, another number of variants, or is
-            damaged, and --overwrite was not given.
+        DatasetError: the existing dataset is damaged, or has other inputs or another number of
+            variants, and --overwrite was not given.
     """
     if listed.options.overwrite:  # the existing dataset may be damaged
         return False

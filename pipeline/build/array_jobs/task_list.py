@@ -1,10 +1,15 @@
 """The task list of a build. Every process that a scheduler starts reads this list.
 
-Every process needs access to the dataset's folder. The list holds map tasks and hash tasks (which
-hash ranges of Parquet and Arrow inputs), then link tasks (with --clusters or --sample-clusters),
-then draw tasks (with --sample-clusters), then reduce tasks. A task can run only after all tasks of
-earlier stages have finished. A finished task leaves a marker (a JSON file). A task may run twice,
-even at the same time on two machines: both runs write the same bytes.
+Every process needs access to the dataset's folder. The list holds the tasks of these stages:
+
+1. map: map tasks, and hash tasks, which hash ranges of Parquet and Arrow inputs
+2. link, with --clusters or --sample-clusters
+3. draw, with --sample-clusters
+4. reduce
+
+A task can run only after all tasks of earlier stages have finished. A finished task leaves a marker
+(a JSON file). A task may run twice, even at the same time on two machines: both runs write the same
+bytes.
 """
 
 from __future__ import annotations
@@ -63,16 +68,7 @@ class TaskList:
     @property
     def counts(self) -> dict[str, int]:
         """Number of tasks of each stage."""
-        maps = len(self.plan.ranges) + len(self.plan.hashed)
-        partitions = self.plan.partitions
-        draws = self.options.sample_clusters is not None
-        links = {"link": partitions} if draws or self.options.clusters is not None else {}
-        return {
-            "map": maps,
-            **links,
-            **({"draw": partitions} if draws else {}),
-            "reduce": partitions,
-        }
+        return task_counts(self.options, self.plan)
 
     @property
     def maps(self) -> list[MapTask]:
@@ -132,14 +128,24 @@ class TaskList:
         }
 
 
-def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
-    """Cut the inputs into tasks, and write the list into the dataset's work folder.
+def task_counts(options: PreprocessOptions, planned: Plan) -> dict[str, int]:
+    """Return the number of tasks of each stage of a build."""
+    draws = options.sample_clusters is not None
+    links = draws or options.clusters is not None
+    return {
+        "map": len(planned.ranges) + len(planned.hashed),
+        **({"link": planned.partitions} if links else {}),
+        **({"draw": planned.partitions} if draws else {}),
+        "reduce": planned.partitions,
+    }
+
+
+def refuse_unlistable(options: PreprocessOptions) -> None:
+    """Refuse options of a build that cannot be a task list.
 
     Raises:
-        InputError: an input is missing or unreadable.
-        DatasetError: another dataset or plan exists, and --overwrite was not given.
         OptionError: standard input is named, or an option asks for a run of MMseqs2.
-        BuildError: another build is running, or a URL holds credentials.
+        BuildError: a URL holds credentials.
     """
     single = (options.clusters, options.sample_clusters, options.metadata)
     named = (*options.exclude, *filter(None, single))
@@ -152,9 +158,21 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         )
     if "-" in options.inputs:
         raise OptionError("only one process can read standard input: write it to a file first")
+
+
+def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
+    """Cut the inputs into tasks, and write the list into the dataset's work folder.
+
+    Raises:
+        InputError: an input is missing or unreadable.
+        DatasetError: another dataset or plan exists, and --overwrite was not given.
+        OptionError: standard input is named, or an option asks for a run of MMseqs2.
+        BuildError: another build is running, or a URL holds credentials.
+    """
+    refuse_unlistable(options)
     destination = open_destination(options.out)
     with prepared(options, destination, report) as (planned, existing):
-        _refuse_secrets(*(source.url for source in planned.sources))  # also URLs in an @LIST
+        _refuse_secrets(*(source.url for source in planned.sources))  # some are from an @LIST
         _refuse_secrets(*(file.url for file in planned.named_files))
         planned = replace(absolute(planned), passed_over=())
         listed = TaskList(
@@ -170,9 +188,9 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
             file.write(signed(listed.to_json()))
         if existing is not None and not options.overwrite and not listed.first_variant:
             report.note(
-                f"{destination.out.where()}: a dataset of inputs with these names and sizes is "
-                "here already. The tasks check whether the contents are equal, too; `thdpack "
-                "commit` then removes the task list"
+                f"{destination.out.where()}: this folder already has a dataset that was built from "
+                "inputs with these names and sizes. The tasks also check whether the contents of "
+                "the inputs are equal. If they are, `thdpack commit` only removes the task list"
             )
     return listed
 
@@ -236,7 +254,7 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
             return None
         _refuse_other_name(digest)
         raise DatasetError(
-            f"{where}: plan {digest} is gone, and the dataset here is of another plan: "
+            f"{where}: plan {digest} is gone, and the dataset here belongs to another plan: "
             "somebody built it with --overwrite; plan with another --out"
         )
     found = read_list(content, destination.out.where(PLAN))

@@ -37,7 +37,7 @@ def read_list(content: bytes, where: str) -> NotedList:
     Args:
         where: path or URL of the file, for errors.
     Raises:
-        BuildError: the file is damaged or contradicts itself, or the source code differs.
+        BuildError: the file is damaged or inconsistent, or the source code differs.
     """
     again = "run `thdpack plan-tasks --overwrite`"
     task_list = read_signed(content, NotedList)
@@ -59,13 +59,13 @@ def read_list(content: bytes, where: str) -> NotedList:
         or task_list.options.scratch is not None
         or not 0 <= task_list.first_variant < task_list.options.variants
     ):
-        raise BuildError(f"{where}: contradicts itself; {again}")
+        raise BuildError(f"{where}: the task list is inconsistent; {again}")
     return task_list
 
 
 def _consistent(planned: Plan) -> bool:
     """Return whether a plan has at least one partition, only sources of known formats, and only
-    ranges that lie in one of its sources."""
+    ranges inside its sources."""
     ranges = (*planned.ranges, *planned.hashed)
     return (
         planned.partitions > 0

@@ -31,8 +31,8 @@ HEADER_ARRAYS: Final[dict[str, Callable[[HeaderColumns], pa.Array]]] = {
     ),
     "database": lambda headers: words_array(headers.database, DATABASES),
 }
-"""For each column of records/ whose values come from headers, the function that makes the column. A
-value that a header does not state is null."""
+"""Functions that make the columns of records/ with values from headers, by column name. A value
+that a header does not state is null."""
 
 
 def words_array(codes: NDArray[Any], words: Sequence[str]) -> pa.Array:
@@ -75,7 +75,8 @@ def text_array(
 
 
 def full_headers(ids: NDArray[np.uint8], id_edges: NDArray[np.int64], rest: Text) -> pa.Array:
-    """Return headers as strings: id, one blank, description. Without a description, only the id.
+    """Return headers as strings. A header is the id, followed by a blank and the description if the
+    record has one.
 
     rest: the descriptions
     """

@@ -17,7 +17,7 @@ from schemas.splitmix import mix, mix_all
 HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
 """The 16 digest bytes of an xxh3_128, as two big-endian integers."""
 _ASCENDING: Final = ("valid", "test", "train")
-"""Splits in ascending order of the keys that belong to them (see `split_of_keys`)."""
+"""Splits in ascending order of their keys (see `split_of_keys`)."""
 
 
 def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.void]:
@@ -40,8 +40,8 @@ def first_piece_hashes(
 ) -> NDArray[np.void]:
     """Return the xxh3_128 of the first `most` residue tokens of each sequence.
 
-    Training sees only these tokens of a cropped sequence, so the partition and the split depend
-    only on these tokens.
+    Training uses only these tokens of a truncated sequence. Therefore the partition and the split
+    depend only on them.
 
     Args:
         tokens: uint8[T], all sequences end to end.
@@ -73,8 +73,8 @@ def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64
 def split_hashes(first_pieces: NDArray[np.void], clusters: NDArray[np.uint64]) -> NDArray[np.void]:
     """Return the hashes that decide the splits, HASH[N].
 
-    If a record has a cluster, the mixed key of the cluster replaces the lower half of the record's
-    hash. Therefore all records of a cluster are in the same split.
+    If a record has a cluster, SplitMix64's output for the key of the cluster (`mix`) replaces the
+    lower half of the record's hash. Therefore all records of a cluster are in the same split.
 
     Args:
         first_pieces: HASH[N], hash of each record's first piece (see `first_piece_hashes`).
@@ -119,8 +119,8 @@ def window_starts(
 ) -> NDArray[np.int64]:
     """Return the first residue of a random window of each record, int64[N].
 
-    All windows of `most` residues are equally likely. A record without room for two windows is
-    kept whole, and its start is 0.
+    All windows of `most` residues are equally likely. If a record has at most `most` residues, the
+    window is the whole record, and its start is 0.
 
     Args:
         keys: uint64[N], sort keys of the shuffle (see `shuffle_keys`).
@@ -136,8 +136,8 @@ def shuffle_keys(
 ) -> NDArray[np.uint64]:
     """Return sort keys of the global shuffle, uint64[N].
 
-    The finalizer of SplitMix64 mixes four values into a key, one after another: seed, hash, ordinal
-    and index of the piece.
+    A key depends on the seed and on the sequence's hash, ordinal and piece index. SplitMix64
+    (`mix_all`) mixes these values into the key, one after another.
 
     Args:
         hashes: HASH[N], hash of each sequence's record.
@@ -151,5 +151,5 @@ def shuffle_keys(
 
 
 def variant_seed(seed: int, variant: int) -> int:
-    """Return the seed of a variant's shuffle and random windows. Variant 0 has the seed itself."""
+    """Return the seed of a variant's shuffle and random windows. For variant 0, it is `seed`."""
     return mix_all(seed, variant) if variant else seed

@@ -1,5 +1,8 @@
-"""Choose the records of each variant. With --sample-clusters, a variant has one member of each
-cluster. All other kept records are in every variant."""
+"""Choose the records of each variant. A variant is a pass over the kept records with its own seed.
+
+With --sample-clusters, a variant has one member (a kept record) of each cluster. Kept records
+without a cluster are in every variant.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from pipeline.build.clusters.member_files import load_members
 from pipeline.build.tasks import ReduceTask
 
 _NOT_DRAWN = np.int8(-1)
-"""Replaces the status of a member that a variant does not draw."""
+"""Status code of a member that a variant does not draw."""
 
 
 class DrawnRecords:
-    """The records of a partition in each variant.
+    """The records of a partition that each variant holds.
 
-    row: int64[M], indices of the partition's members of clusters
+    row: int64[M], indices of the records that are members of clusters
     clusters: number of clusters whose first member is in the partition
     """
 
@@ -28,7 +31,7 @@ class DrawnRecords:
 
         Args:
             status: int8[N], status of each record of the partition.
-            ordinal: int64[N], ordinal of each record, ascending.
+            ordinal: int64[N], number of each record among all input records, ascending.
         Raises:
             DamagedSpillError: the file of the intervals is damaged.
         """
@@ -45,8 +48,8 @@ class DrawnRecords:
             self._intervals = members.intervals
 
     def status_in(self, variant: int) -> NDArray[np.int8]:
-        """Return the status of each record in a variant, int8[N]. It is -1 for members that the
-        variant does not draw."""
+        """Return the status of each record in a variant, int8[N]. The status is -1 for members that
+        the variant does not draw."""
         if self._intervals is None:
             return self._status
         status = self._status.copy()

@@ -1,4 +1,5 @@
-"""The outcome of the link stage: a work file that lists the clusters that were joined.
+"""The outcome of the link stage: a file in the work folder that lists the clusters that were
+joined.
 
 The first piece of a record is its first max_seq_len - 2 residues. Records with the same first piece
 must be in the same split, so clusters that contain such records are joined. Every process that runs
@@ -25,12 +26,13 @@ from schemas.errors import DatasetError
 from schemas.text.phrases import plural
 
 _SHOWN: Final = 5
-"""Maximum number of records that are not in the table to name."""
+"""Maximum number of ids in the message about records that are not in the table."""
 _SCHEMA = pa.schema([("cluster", pa.uint64()), ("joined", pa.uint64())])
 
 
 def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = False) -> str:
-    """Join the pairs of clusters that link tasks found. Save the result for the job's reduce tasks.
+    """Join clusters that have equal sequences, and save the result for the job's reduce tasks. Link
+    tasks have found the pairs of such clusters.
 
     Args:
         results: results of all link tasks, in the order of partitions.
@@ -60,7 +62,7 @@ def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = Fals
     if not job.clusters.bytes:  # MMseqs2 clustered all records that the map stage kept
         line = f"{option} {job.clusters.name}: clustered {plural(found, 'record')}"
         if found < records:
-            line += f"; the other {records - found:,} were left out before, such as by --where"
+            line += f"; the other {records - found:,} were left out earlier, for example by --where"
     count = joined.keys.size - np.unique(joined.roots).size
     if count:
         line += f"; {plural(count, 'cluster')} joined with others that have equal sequences"
@@ -68,10 +70,10 @@ def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = Fals
 
 
 def _refuse_other_ids(job: Job, examples: Sequence[str]) -> None:
-    """Raise the error for a table that has no record of the inputs.
+    """Raise the error for a table that lists no record of the inputs.
 
     Raises:
-        DatasetError: in all cases.
+        DatasetError: always.
     """
     table = open_cluster_table(job.clusters.file, job.work)
     raise DatasetError(

@@ -1,4 +1,8 @@
-"""Count what each variant shows that no earlier variant shows (`--sample-clusters`)."""
+"""Count the cluster members and the residues that are new in each variant (`--sample-clusters`).
+
+A member is a kept record in a cluster. A member or a residue is new in a variant if no earlier
+variant holds it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,12 @@ from pipeline.build.options import DatasetOptions
 from schemas.records import STATUS_CODES, Status
 
 _FAR = 1 << 60
-"""Start of a window that no residue is near to."""
+"""Start of a window that is far from all residues, in place of a window that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewlyShown:
-    """Number of members of clusters that a variant shows first, and number of residues of kept
-    records that it shows first."""
+    """Number of new members, and of new residues of kept records, in a variant."""
 
     members: int = 0
     residues: int = 0
@@ -33,12 +36,12 @@ def newly_shown(
     options: DatasetOptions,
     variants: int,
 ) -> list[NewlyShown]:
-    """Return the counts of each of the first variants, for the N records of a partition.
+    """Return the counts of the first `variants` variants, for the N records of a partition.
 
     Args:
         residues: int64[N], number of residues of each record.
         hashes: HASH[N], hash of each record.
-        ordinals: int64[N], ordinal of each record.
+        ordinals: int64[N], number of each record among all input records.
     """
     most = options.longest_piece
     visible = residues if options.long == "split" else np.minimum(residues, most)
@@ -65,10 +68,10 @@ class _Windows:
         ordinals: NDArray[np.int64],
         options: DatasetOptions,
     ) -> None:
-        """See `newly_shown`.
+        """Select the long records.
 
         Args:
-            row: int64[L], indices of the long records.
+            row: int64[L], indices of the long records. `newly_shown` explains the other arguments.
         """
         self._row = row
         self._residues, self._hashes, self._ordinals = residues[row], hashes[row], ordinals[row]
@@ -76,10 +79,10 @@ class _Windows:
         self._starts: list[NDArray[np.int64]] = []
 
     def new_residues(self, variant: int, present: NDArray[np.bool_]) -> int:
-        """Return how many residues the windows of a variant show that no earlier window shows. The
-        calls must be for the variants 0, 1, 2 and so on.
+        """Return the number of residues that are in windows of this variant, but in no earlier one.
 
-        All windows have the same size. Therefore only the next window on each side matters.
+        Call this for the variants 0, 1, 2, … in order. All windows have the same size. Therefore
+        only the nearest earlier window on each side matters.
 
         Args:
             present: bool[N], mask of the records in the variant.

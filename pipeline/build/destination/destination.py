@@ -5,10 +5,10 @@ If a user starts two builds with the same `--out`, at most one of them commits:
 - On a local disk, a lock makes the second build fail at its start. An atomic rename replaces the
   manifest.
 - An object store has no locks. The name of a build's work folder contains a hash of the plan, and
-  the names of shards contain a hash of inputs, options and version. Therefore two different builds
-  write different files. A conditional write replaces the manifest. This write fails if the manifest
-  has changed since the build started. Two builds of the same plan write the same bytes under the
-  same names.
+  the names of shards contain a hash of inputs, options and version of thdpack. Therefore two
+  different builds write different files. A conditional write replaces the manifest. This write
+  fails if the manifest has changed since the build started. Two builds of the same plan write the
+  same bytes under the same names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.storage.folder import Folder
 from pipeline.storage.object_folder import ObjectFolder
 from pipeline.storage.urls import local_path
-from schemas.errors import DatasetError
+from schemas.errors import OptionError
 from schemas.manifest import Manifest
 
 
@@ -78,11 +78,11 @@ class Destination(Protocol):
         ...
 
     def leftovers(self) -> list[str]:
-        """Return the folders and patterns of the files that this build leaves if it stops now."""
+        """Return the folders and file patterns that this build leaves behind if it stops now."""
         ...
 
     def other_builds(self, planned: Plan, options: PreprocessOptions) -> list[str]:
-        """Return the work folders of other builds, which are still running or were abandoned."""
+        """Return the work folders of other builds that are still running or were abandoned."""
         ...
 
     def commit(self, manifest: Manifest) -> None:
@@ -97,8 +97,8 @@ class Destination(Protocol):
         ...
 
     def will_write(self, build: str) -> None:
-        """Remember `build`, the digest with which the names of new shards and records/ files
-        begin."""
+        """Remember `build`, the digest at the beginning of the names of new shards and records/
+        files."""
         ...
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
@@ -114,15 +114,15 @@ def open_destination(url: str) -> LocalDestination | ObjectDestination:
 
     Raises:
         InputError: no file system is installed for the protocol of the URL.
-        DatasetError: the name is empty, a web address, or the name of a file.
+        OptionError: the name is empty, a web address, or the name of a file.
     """
     if not url:
-        raise DatasetError("the name of the dataset's folder is empty: is a shell variable unset?")
+        raise OptionError("the name of the dataset's folder is empty: is a shell variable unset?")
     if url.startswith(("http://", "https://")):
-        raise DatasetError(f"{url}: cannot be written to; use a folder, s3:// or gs://")
+        raise OptionError(f"{url}: cannot be written to; use a folder, s3:// or gs://")
     path = local_path(url)
     if path is None:
         return ObjectDestination(ObjectFolder(url.rstrip("/")))
     if path.exists() and not path.is_dir():
-        raise DatasetError(f"{path} is a file, expected the dataset's folder")
+        raise OptionError(f"{path} is a file, expected the dataset's folder")
     return LocalDestination(path)

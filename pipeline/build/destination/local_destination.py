@@ -1,4 +1,4 @@
-"""A local folder as a destination (see `destination`): a lock keeps other builds out.
+"""A local folder as a destination (see `destination`): a lock makes other builds fail.
 
 The work folder is `.build` in the dataset's folder. After a commit, the build lists the folders and
 removes obsolete files. It removes only files with names that builds use.
@@ -21,31 +21,37 @@ from typing import BinaryIO, Final, cast
 
 from pipeline.build.build_plan import PLAN, Plan
 from pipeline.build.destination.card_files import remove_stale_cards
+from pipeline.build.destination.local_access import cannot_write, refuse_links
+from pipeline.build.destination.lock_holder import holder_of, write_holder
+from pipeline.build.generations.files_beside import files_beside
 from pipeline.build.options import PreprocessOptions
 from pipeline.storage.atomic_write import sync_folder, written_atomically
 from pipeline.storage.folder import Folder
 from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.open_input import input_errors
-from schemas.errors import BuildError
+from schemas.errors import BuildError, BusyError
 from schemas.manifest import MANIFEST_NAME, WORK, Manifest
+from schemas.records import RETIRED
 from schemas.shard import SPLITS
 
 _REMOVE_THREADS: Final = 4
 _NO_RESULTS: Final = ("lock", "stdin")
-"""Names of files in the work folder that are no results. A rerun reads standard input again."""
-_FOLDERS: Final = (WORK, *SPLITS, "records")
+"""Names of work files that hold no results. A rerun reads standard input again."""
 _TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 _WORK_FILE: Final = re.compile(
     r"((prepared|map|similar|clustered|link|draw|hash|reduce|verify|rest-(v\d+-)?\d+)-\d{6,}"
     r"|mapped-[0-9a-f]{16}"
     r"|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
     r"|((prepared|map|similar|clustered|link|draw|rest-(v\d+-)?of-(reduce|rest-(v\d+-)?\d+))-\d{6,}"
-    r"|(joined|intervals)-[0-9a-f]{16})\.arrow"
+    r"|(joined|intervals|retired)-[0-9a-f]{16})\.arrow"
     r"|stdin|thdpack-(spill|clusters)-\w+|thdpack-mmseqs-[\w-]+|\.nfs\w+"
 )
-_DATASET_FILE: Final = re.compile(
+DATASET_FILE: Final = re.compile(
     r"[0-9a-f]{16}-(v\d+-)?(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)"
 )
+"""Names of shards and records/ files, without their folder."""
+RETIRED_FILE: Final = re.compile(r"[0-9a-f]{16}\.parquet")
+"""Names of files of retired/, without their folder."""
 
 
 @dataclass(slots=True)
@@ -56,6 +62,8 @@ class LocalDestination:
     _cleared: bool = False
     _replaced: frozenset[str] = frozenset()
     """Names of the existing dataset's files."""
+    _beside: tuple[str, ...] = ()
+    """Names of manifests of earlier generations of the existing dataset, and of its hash index."""
     _build: str = ""
     """Digest in the names of this build's files; "" before the map stage has finished."""
 
@@ -81,18 +89,18 @@ class LocalDestination:
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:
         lock = self._work / "lock"
-        self._refuse_links()
+        refuse_links(self.path)
         created = [path for path in (self._work, *self._work.parents) if not path.exists()]
         try:
             self._work.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
-            raise BuildError(
-                f"cannot write to {self.path}: {error.strerror}; choose another --out"
-            ) from error
+            raise cannot_write(self.path, error) from error
         try:
             self._lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             if not shared:
+                with suppress(OSError):  # a full disk: the lock holds without a name
+                    write_holder(descriptor)
                 self._remove_temporary_files()
             try:
                 yield
@@ -130,19 +138,6 @@ class LocalDestination:
         """Return an empty list: a build in a local folder removes the files of earlier builds."""
         return []
 
-    def _refuse_links(self) -> None:
-        """Refuse folders that are links, because a build would remove files behind the link.
-
-        Raises:
-            BuildError: a folder is a link.
-        """
-        for folder in (self.path / name for name in _FOLDERS):
-            if folder.is_symlink():
-                raise BuildError(
-                    f"{folder} is a link, and a build must not write or remove files behind "
-                    "a link: remove the link, or choose another --out"
-                )
-
     def _lock(self, descriptor: int, operation: int) -> None:
         """Lock an open lock file.
 
@@ -161,8 +156,10 @@ class LocalDestination:
                 "its file system, or the way it is mounted, must support flock"
             ) from error
         if not locked:
-            raise BuildError(
-                f"{self.path}: another build is running here; wait for it, or choose another --out"
+            holder = holder_of(self._work / "lock")
+            raise BusyError(
+                f"{self.path}: another build is running here{f' ({holder})' if holder else ''}; "
+                "wait for it, or choose another --out"
             )
 
     def _remove_temporary_files(self) -> None:
@@ -179,12 +176,13 @@ class LocalDestination:
 
     def will_replace(self, manifest: Manifest) -> None:
         self._replaced = frozenset(entry.name for entry in manifest.files())
+        self._beside = tuple(files_beside(manifest, self.out))
 
     def will_write(self, build: str) -> None:
         self._build = build
 
     def commit(self, manifest: Manifest) -> None:
-        # sync the folders first: after a power cut, a manifest must not name files that are lost
+        # sync the folders first: after a power cut, a manifest must not name lost files
         for folder in sorted({(self.path / entry.name).parent for entry in manifest.files()}):
             sync_folder(folder)
         with self.out.written(MANIFEST_NAME) as file:
@@ -198,7 +196,8 @@ class LocalDestination:
             # the build was finished
             (self.path / PLAN).unlink(missing_ok=True)
             remove_stale_cards(self.out, manifest)
-            obsolete = [*self._obsolete_files(manifest), *self._work_files()]
+            beside = [self.path / name for name in self._beside]
+            obsolete = [*self._obsolete_files(manifest), *beside, *self._work_files()]
             with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # removing 1 GB takes 0.1 s
                 list(threads.map(_remove, obsolete))
         except OSError as error:
@@ -206,13 +205,19 @@ class LocalDestination:
         self._cleared = True
 
     def _obsolete_files(self, manifest: Manifest) -> list[Path]:
-        """Return shards and records/ files that the manifest does not name."""
+        """Return shards and files of records/ and retired/ that the manifest does not name.
+
+        Return nothing if the dataset has earlier generations, which may need these files. `thdpack
+        gc` removes files that no generation needs.
+        """
+        if manifest.generation > 1:
+            return []
         named = {self.path / entry.name for entry in manifest.files()}
         return [
             path
-            for folder in (*SPLITS, "records")
+            for folder in (*SPLITS, "records", RETIRED)
             for path in (self.path / folder).glob("*")
-            if _DATASET_FILE.fullmatch(path.name) and path not in named
+            if is_dataset_file(folder, path.name) and path not in named
         ]
 
     def _work_files(self) -> list[Path]:
@@ -224,15 +229,21 @@ class LocalDestination:
         ]
 
 
+def is_dataset_file(folder: str, name: str) -> bool:
+    """Return whether builds give such names to their shards and files of records/ and retired/."""
+    pattern = RETIRED_FILE if folder == RETIRED else DATASET_FILE
+    return pattern.fullmatch(name) is not None
+
+
 def _remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def unfinished_files(out: Folder, build: str, committed: Iterable[str]) -> list[str]:
-    """Return a pattern of the shards and records/ files of an unfinished build, in a list.
+    """Return a list of one pattern, which matches the shards and records/ files of a build.
 
-    The list is empty before the map stage has finished, and if a committed dataset has files of the
-    same names.
+    The list is empty before the map stage has finished, and if a committed dataset has files that
+    match the pattern.
 
     Args:
         build: digest in the names of the build's files; "" before the map stage has finished.

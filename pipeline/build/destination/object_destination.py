@@ -1,4 +1,4 @@
-"""A prefix of an object store as a destination: a conditional write decides which build wins.
+"""A prefix of an object store as a destination: a conditional write decides which build commits.
 
 See `destination` for the rules. To clean up, a build lists only its own work folder, because other
 folders may hold files of builds that are still running.
@@ -27,6 +27,7 @@ from pipeline.build.destination.local_destination import (
     warn_not_removed,
 )
 from pipeline.build.destination.missing_file import missing_file
+from pipeline.build.generations.files_beside import files_beside
 from pipeline.build.options import PreprocessOptions
 from pipeline.storage.file_hash import hash_file
 from pipeline.storage.folder import Folder
@@ -36,7 +37,7 @@ from pipeline.storage.retries import AT_ONCE
 from pipeline.storage.work_names import work_names
 from schemas import __version__
 from schemas.code_digest import code_digest
-from schemas.errors import BuildError, DatasetError
+from schemas.errors import BuildError, DatasetError, LostCommitError
 from schemas.manifest import MANIFEST_NAME, WORK, Manifest
 
 
@@ -69,7 +70,8 @@ class ObjectDestination:
         self.version_at_start, self._started = version_at_start, True
 
     def will_replace(self, manifest: Manifest) -> None:
-        self._replaced = frozenset(entry.name for entry in manifest.files())
+        names = (entry.name for entry in manifest.files())
+        self._replaced = frozenset((*names, *files_beside(manifest, self.out)))
 
     def will_write(self, build: str) -> None:
         self._build = build
@@ -91,7 +93,7 @@ class ObjectDestination:
         an error that says so."""
         try:
             yield
-        except LostRaceError:
+        except (LostRaceError, LostCommitError):
             raise
         except (DatasetError, BuildError) as error:
             # another build of the same plan removes the common work folder when that build ends
@@ -152,8 +154,8 @@ class ObjectDestination:
         self._committed = True
         if self.version_at_start is None:
             return
-        # this build's files may have the same names as files of an earlier dataset; a build that
-        # replaced that dataset may have removed them
+        # if an earlier dataset had files of the same names, a build that replaced it may have
+        # removed them
         problem = missing_file(manifest, self.out)
         if problem is not None:
             raise BuildError(
@@ -205,34 +207,34 @@ class ObjectDestination:
         current = Manifest.from_json(now, where=self.out.where(MANIFEST_NAME))
         if removed & {entry.name for entry in current.files()}:
             raise BuildError(
-                f"{self.out.where()}: another build committed a dataset that needs files which "
-                "this build was removing; that dataset is damaged: build it again with --overwrite"
+                f"{self.out.where()}: another build committed a dataset that needs files that "
+                "this build removed; that dataset is damaged: build it again with --overwrite"
             )
 
     def _unfinished(self, committed: Iterable[str]) -> list[str]:
         """Return the pattern of this build's shards and records/ files, and its work folder.
 
         Args:
-            committed: names of a committed dataset's files, or the text of its manifest. If these
-                contain names of this build, the pattern is left out.
+            committed: names of a committed dataset's files, or the text of its manifest. If they
+                match the pattern, the pattern is left out.
         """
         work = [f"{self._work.where()}/"] if self._work else []
         return [*unfinished_files(self.out, self._build, committed), *work]
 
-    def _lost(self) -> BuildError:
-        """Return the error for a build that lost against another build with the same destination.
+    def _lost(self) -> LostCommitError:
+        """Return the error for a build that cannot commit, because another build has committed.
 
         The message names the files that this build leaves behind.
         """
-        # a build of the same plan writes the same names; if it committed, its dataset needs them
+        # if the other build has the same plan, its dataset needs the files of this build
         committed = self.out.content(MANIFEST_NAME) or b""
         left = self._unfinished([committed.decode("utf-8", "replace")])
         unused = (
-            f". Unused files of this build: {' and '.join(left)}. Remove them unless the same "
-            "command still runs elsewhere; or run the same command with --overwrite, which uses "
-            "them to replace that dataset"
+            f". Unused files of this build: {' and '.join(left)}. Remove them, unless the same "
+            "command still runs elsewhere. To replace that dataset instead, run the same command "
+            "with --overwrite, which uses these files"
         )
-        return BuildError(
+        return LostCommitError(
             f"{self.out.where()}: another build committed a dataset here while this build ran; "
             f"that dataset stays, and this build committed nothing{unused if left else ''}"
         )

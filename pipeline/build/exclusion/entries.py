@@ -1,4 +1,5 @@
-"""Entries of a file of `--exclude`, as arrays in a work file that tasks map into memory."""
+"""Entries of a file of `--exclude`, as arrays in a work file (an intermediate file of the build)
+that tasks map into memory."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from pipeline.storage.folder import Folder
 from schemas.errors import DamagedSpillError
 
 SEPARATOR: Final = 0
-"""Value after each entry in `SequenceEntries.text`. It is <cls>, which no residue has."""
+"""Value after each entry in `SequenceEntries.text`. It is the token <cls>, which is no residue."""
 ENOUGH: Final = np.iinfo(np.int64).max
-"""Value of `NameEntries.aligned` if the record's coverage need not be computed: for a list of ids,
-or if the columns of the search results show that the coverage is high enough."""
+"""Value of `NameEntries.aligned` if no coverage has to be computed: in a list of ids, or if the
+search results have columns of coverage, which were checked when they were read."""
 
 
 class _Entries:
@@ -42,7 +43,7 @@ class _Entries:
         return {name: getattr(self, name) for name in self.names()}
 
     def content_hash(self, *more: str) -> str:
-        """Return the xxh3_128 of the content, and of the texts `more`."""
+        """Return the xxh3_128 of the content and the texts `more` together."""
         found = xxhash.xxh3_128("\n".join((self.kind, *more)).encode())
         for array in self.arrays().values():
             found.update(f"\n{array.size}\n".encode())
@@ -65,13 +66,13 @@ class _Ids(_Entries):
 class SequenceEntries(_Ids):
     """Distinct sequences of a FASTA file. Equal sequences have one entry, with their smallest id.
 
-    The order of the entries is their preference: shorter sequences first, then smaller ids.
+    The entries are in order of preference: shorter sequences first, then smaller ids.
 
     ids, id_edges: uint8[…] and int64[E + 1], ids of the entries
     text: uint8[T], tokens of all entries. SEPARATOR follows each entry.
     starts: int64[E + 1], index of each entry's first token in `text`
-    order: int64[W], starts of all windows in `text`, sorted by the text that follows; see
-        `suffix_order`. Empty if the file is only for MMseqs2.
+    order: int64[W], starts of all windows (12 consecutive tokens of one entry) in `text`, sorted by
+        the text that follows; see `suffix_order`. Empty if the file is only for MMseqs2.
     """
 
     kind: ClassVar[str] = "sequences"
@@ -100,7 +101,7 @@ class NameEntries(_Ids):
     hash: uint8[16 N], xxh3_128 of each name, sorted
     first: int64[N + 1], index of each name's first match in `match`
     match: int64[M], index of an id. The matches of a name are in ascending order.
-    aligned: int64[M], number of residues of the record in the alignment, or ENOUGH
+    aligned: int64[M], number of the record's residues that the alignment covers, or ENOUGH
     """
 
     kind: ClassVar[str] = "names"
@@ -161,7 +162,7 @@ def write_entries(entries: Entries, work: Folder, name: str) -> WorkFile:
 
 
 def read_entries(work: Folder, file: WorkFile) -> Entries:
-    """Map a work file, and check its hash.
+    """Map a work file into memory, and check its hash.
 
     Raises:
         DamagedSpillError: the file is missing or damaged.

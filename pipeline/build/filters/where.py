@@ -30,7 +30,7 @@ from pipeline.build.filters.where_hints import (
 from pipeline.build.named_files.metadata.lookup import MetadataTable
 from pipeline.inputs.headers import HeaderColumns, parse_headers
 from pipeline.inputs.record_block import RecordBlock, block_of_texts
-from schemas.errors import BuildError, OptionError
+from schemas.errors import OptionError
 from schemas.records import ColumnType
 from schemas.text.phrases import install_command
 from schemas.vocabulary import ESM2
@@ -51,7 +51,7 @@ _COMPUTED: Final[dict[str, Callable[[RecordBlock], NDArray[Any]]]] = {
 }
 _TEXTS: Final = ("id", "description")
 COLUMNS: Final = (*_TEXTS, *HEADER_ARRAYS, *_COMPUTED)
-"""Names that an expression may use, besides the columns of --metadata."""
+"""Names that an expression may use, in addition to the columns of --metadata."""
 Columns = tuple[tuple[str, ColumnType], ...]
 """Names and types of the columns of --metadata."""
 
@@ -95,7 +95,7 @@ class Where:
 
         Args:
             table: table of --metadata.
-            stated: set to which to add the columns of which a record has a value.
+            stated: set; the columns for which a record has a value are added to it.
         """
         import polars as pl
 
@@ -119,7 +119,7 @@ def check_where(text: str, columns: Columns, *, final: bool = True) -> None:
         columns: columns of --metadata, with the types that are known so far.
         final: False if later rows of the table may still change the type of a column to string.
     Raises:
-        OptionError, BuildError: see `where`.
+        OptionError: see `where`.
     """
     texts: list[Columns] = [
         tuple((other, "string" if other == name else kind) for other, kind in columns)
@@ -147,14 +147,14 @@ def where(text: str, metadata: Columns = ()) -> Where:
     Args:
         metadata: columns of --metadata.
     Raises:
-        OptionError: the expression is wrong. The message names the remedy.
-        BuildError: polars is not installed.
+        OptionError: the expression is wrong, or polars is not installed. The message names the
+            remedy.
     """
     try:
         import polars as pl
         from polars.exceptions import PolarsError
     except ImportError as error:
-        raise BuildError(f"--where needs polars: {install_command('report')}") from error
+        raise OptionError(f"--where needs polars: {install_command('report')}") from error
     refuse_other_operators(text)
     for name in _CALL.findall(without_literals(text)):
         if name.lower() not in (*_FUNCTIONS, *_KEYWORDS):

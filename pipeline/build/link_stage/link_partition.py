@@ -1,17 +1,18 @@
 """A link task: find the cluster of each record of a partition, and clusters that must be joined.
 
 Records with the same first piece (the first max_seq_len - 2 residues) must be in the same split,
-and so must all records of a cluster. Therefore two clusters are joined if a record of one has the
-same first piece as a record of the other. Records with the same first piece are in one partition.
+and so must all records of a cluster. Therefore two clusters are joined if a record of one cluster
+has the same first piece as a record of the other cluster. Records with the same first piece are in
+one partition, so one task reads all of them.
 
 1. Look up each record in the table of clusters: by its id, else by the accession in its header. If
    MMseqs2 made the table in this build, look up the hash of the record's sequence instead. With
    --sample-clusters, also look up the record's weight.
 2. For each first piece, collect the clusters of all kept records with this first piece. (Duplicates
-   are still among the kept records.) The cluster with the smallest key forms a pair with each of
-   the other clusters, because these clusters must be joined.
-3. If a kept record is not in the table, but another record with the same first piece is, give it
-   the other record's cluster, and the largest weight of such other records.
+   are still among the kept records.) These clusters must be joined: pair the one with the smallest
+   key with each of the others.
+3. If a kept record is not in the table, but other kept records with the same first piece are, give
+   it their cluster and the largest of their weights.
 
 A partition that does not fit into memory is read twice.
 """
@@ -41,7 +42,7 @@ from pipeline.build.tasks import OnBytes
 from pipeline.inputs.headers import unpack_headers
 
 _EXAMPLES: Final = 5
-"""Maximum number of ids to report of records that are not in the table."""
+"""Maximum number of records outside the table whose ids are reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class _LookedUp:
     clusters: uint64[N], key of the cluster of each record, 0 for none
     weights:  uint64[N], weight of each record, 0 for none
     kept:     int64[M], indices of the kept records
-    pieces:   uint64[M], lower half of the hash of the first piece of each kept record. The split of
-        a record without a cluster depends only on this half, so two pieces with the same lower half
+    pieces:   uint64[M], lower half of the hash of each kept record's first piece. The split of a
+        record without a cluster depends only on this half, so two pieces with the same lower half
         are in the same split anyway.
     """
 
@@ -109,7 +110,7 @@ def _look_up(run: RecordRun, table: ClusterTable, task: LinkTask) -> _LookedUp:
 
 
 _Found = tuple[NDArray[np.uint64], NDArray[np.uint64]]
-"""Key by which each record was looked up, and the key of its cluster, 0 for none; uint64[N]."""
+"""uint64[N], key by which each record was looked up; uint64[N], key of its cluster, 0 for none."""
 
 
 def _find_sequences(rows: RecordRows, table: ClusterTable) -> _Found:
@@ -172,8 +173,8 @@ def _first_pieces(run: RecordRun, longest: int) -> NDArray[np.uint64]:
 
 
 class _SharedPieces:
-    """First pieces of the kept records that are in clusters. For each first piece, the smallest key
-    of these clusters and the largest weight of these records are stored."""
+    """First pieces of the kept records in clusters, each with the smallest key of its clusters and
+    the largest weight of its records."""
 
     def __init__(self) -> None:
         self._pieces = np.empty(0, dtype=np.uint64)  # ascending
@@ -201,7 +202,7 @@ class _SharedPieces:
 
     def clusters_of(self, run: _LookedUp) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Return the clusters and the weights of a run's records, both uint64[N]. A kept record
-        outside the table has the cluster and the weight of its first piece, if there is one."""
+        outside the table gets the cluster and the weight of its first piece, if they are known."""
         clusters, weights = run.clusters.copy(), run.weights.copy()
         if self._pieces.size == 0:
             return clusters, weights

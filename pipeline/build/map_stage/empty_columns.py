@@ -1,4 +1,4 @@
-"""Warn of columns in `--where` of which no record has a value, so comparisons are never true."""
+"""Warn of columns in `--where` that are null in every record: comparisons with them are null."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pipeline.build.task_results import MapResult, PreparedFile
 def empty_column_warnings(
     options: DatasetOptions, prepared: Sequence[PreparedFile], results: Sequence[MapResult]
 ) -> list[str]:
-    """Return a line about the columns of --where of which no record has a value; [] if there is no
-    such column.
+    """Return a line about the columns of --where that are null in every record; [] if there is
+    none.
 
     Args:
         prepared: files that options name.
@@ -26,4 +26,4 @@ def empty_column_warnings(
     empty = [name for name in where(options.where, types).columns if name not in stated]
     if not empty:
         return []
-    return [f"--where: no record has a value of {' or '.join(empty)}, which the expression uses"]
+    return [f"--where: no record has a value for {' or '.join(empty)}, which the expression uses"]

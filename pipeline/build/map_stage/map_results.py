@@ -1,7 +1,7 @@
-"""The outcome of the map stage: a file that lists the spills, which are the map tasks' outputs.
+"""The outcome of the map stage: a file that lists the spills (the output files of the map tasks).
 
 Every process that runs later tasks reads the file once. The file has about 140 bytes for each map
-task: 1 MB for 7,000 tasks, which read about 2 billion records.
+task: 1 MB for 7,000 tasks that read about 2 billion records.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import xxhash
 
 from pipeline.build.build_plan import Plan
+from pipeline.build.generations.parent import Parent
 from pipeline.build.map_stage.empty_columns import empty_column_warnings
 from pipeline.build.map_stage.listed_ids import unmatched_ids
 from pipeline.build.map_stage.missing_ids import missing_id_warnings
@@ -51,7 +52,7 @@ class Spill:
 class MapOutcome:
     """Sum of all map tasks' results.
 
-    build: digest of inputs, options and version; see `build_digest`
+    build: digest of inputs, options and version of thdpack; see `build_digest`
     residues: number of residues in all inputs
     notes: lines about ids in lists of --exclude that no record has
     """
@@ -85,12 +86,14 @@ def add_up_map_results(
     hashes: Sequence[HashTask],
     results: Sequence[MapResult | HashResult],
     prepared: Sequence[PreparedFile] = (),
+    parent: Parent | None = None,
 ) -> MapOutcome:
     """Add up the results of the map stage's tasks.
 
     Args:
         results: results of all map tasks in order, then of all hash tasks.
         prepared: files that options name.
+        parent: the generation to which the build appends; None for a new dataset.
     Raises:
         InputError: an input holds no residue.
         DamagedSpillError: the work file of a list of ids is missing or damaged.
@@ -98,7 +101,7 @@ def add_up_map_results(
     sources = planned.sources
     records, residues = [0] * len(sources), [0] * len(sources)
     spills = []
-    ordinal = 0
+    ordinal = parent.records if parent else 0
     for (s, _, _), task, result in zip(
         planned.ranges, maps, map_results_among(results), strict=True
     ):
@@ -111,7 +114,7 @@ def add_up_map_results(
             raise with_ignore(no_residue(source), source.url, found=source.found)
     inputs = input_entries(sources, [*maps, *hashes], results, records)
     return MapOutcome(
-        build=build_digest(options, inputs, prepared),
+        build=build_digest(options, inputs, prepared, parent),
         inputs=inputs,
         spills=tuple(spills),
         residues=sum(residues),
@@ -206,18 +209,26 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
 
 
 def build_digest(
-    options: DatasetOptions, inputs: Sequence[InputEntry], prepared: Sequence[PreparedFile]
+    options: DatasetOptions,
+    inputs: Sequence[InputEntry],
+    prepared: Sequence[PreparedFile],
+    parent: Parent | None = None,
 ) -> str:
     """Return a digest of inputs, named files, options and version, as 16 hexadecimal digits.
 
-    The names of a build's files begin with these digits.
+    The names of a build's files begin with these digits. The digest of a build that appends to a
+    generation also covers that generation, and the records that the append retires.
     """
     contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
     named = [[file.option, file.name, file.xxh3_128] for file in prepared]
-    values = {
+    values: dict[str, object] = {
         "thdpack": __version__,
         "options": options.shape(),
         "inputs": contents,
         "named_files": named,
     }
+    if parent is not None:
+        values["parent"] = parent.digest
+        if parent.retired:
+            values["retired"] = parent.retired
     return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())

@@ -7,7 +7,7 @@ import subprocess
 from functools import cache
 from typing import Final
 
-from schemas.errors import BuildError
+from schemas.errors import BuildError, OptionError
 
 REMEDY: Final = (
     "install it, for example by `apt-get install mmseqs2` or `conda install -c bioconda mmseqs2`, "
@@ -19,13 +19,13 @@ def find_mmseqs(option: str) -> str:
     """Return the path of `mmseqs`.
 
     Args:
-        option: option that needs MMseqs2, without its hyphens, for the message.
+        option: option that needs MMseqs2, without the leading `--`, for the message.
     Raises:
-        BuildError: the command is not on PATH.
+        OptionError: the command is not on PATH.
     """
     path = shutil.which("mmseqs")
     if path is None:
-        raise BuildError(f"--{option} mmseqs:… needs MMseqs2, which was not found: {REMEDY}")
+        raise OptionError(f"--{option} mmseqs:… needs MMseqs2, which was not found: {REMEDY}")
     return path
 
 

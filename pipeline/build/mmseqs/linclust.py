@@ -1,8 +1,8 @@
 """Settings of `mmseqs easy-linclust`, for `--clusters mmseqs:0.5`.
 
-These settings are given, because their defaults may differ between versions of MMseqs2.
-`cluster_records.py` adds the minimum identity. All other settings have the defaults of MMseqs2. The
-clusters do not depend on the number of threads or on the memory.
+These settings are given explicitly, because their defaults may differ between versions of MMseqs2.
+`cluster_records.py` adds the minimum identity. All other settings keep their defaults. The clusters
+do not depend on the number of threads or on the memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def linclust_identity(value: str, option: str = "clusters") -> str:
     Args:
         option: option that has this value, for the message.
     Raises:
-        OptionError: the identity is not a number above 0, up to 1.
+        OptionError: the identity is not a number above 0 and at most 1.
     """
     text = value.partition(":")[2]
     try:
@@ -39,6 +39,6 @@ def linclust_identity(value: str, option: str = "clusters") -> str:
     if not 0 < identity <= 1:
         raise OptionError(
             f"--{option} {value}: expected a table of clusters, or mmseqs:IDENTITY with an "
-            "identity above 0, up to 1, such as mmseqs:0.5"
+            "identity above 0 and at most 1, such as mmseqs:0.5"
         )
     return f"{identity:g}"

@@ -32,11 +32,11 @@ class NamedFile:
     """A file that an option names.
 
     url: local path or URL; empty for `--clusters mmseqs:0.5`
-    name: last part of the url, after `mmseqs:` if the value begins with it, for the manifest; the
-        value itself for `--clusters mmseqs:0.5`
+    name: name in the manifest: the last part of the url, with the prefix `mmseqs:` if the value has
+        it; for `--clusters mmseqs:0.5`, the value itself
     bytes: size in bytes of the file as stored, before decompression
-    fingerprint: text that changes when the file or the version of MMseqs2 changes; it is made
-        without reading the file
+    fingerprint: text that changes when the file or the version of MMseqs2 changes. It is
+        made without reading the file.
     mmseqs: True if the value began with `mmseqs:`
     mmseqs_version: version of MMseqs2 if `mmseqs` is True
     min_identity, min_coverage: for a file of --exclude, the values of --exclude-identity and
@@ -91,8 +91,8 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
 
     Raises:
         InputError: a file is missing, or is a folder.
-        OptionError: the identity in the value of --clusters or --sample-clusters is wrong.
-        BuildError: a value begins with `mmseqs:`, and MMseqs2 is not installed.
+        OptionError: the identity in the value of --clusters or --sample-clusters is wrong, or a
+            value begins with `mmseqs:`, and MMseqs2 is not installed.
     """
     excluded = [
         replace(
@@ -114,7 +114,7 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
 
 
 def without_mmseqs(value: str) -> tuple[str, bool]:
-    """Return the value of an option without `mmseqs:`, and whether `mmseqs:` preceded it."""
+    """Return the value of an option without the prefix `mmseqs:`, and whether it had the prefix."""
     rest = value.removeprefix(MMSEQS)
     return rest, rest != value
 
@@ -123,7 +123,7 @@ def _refuse_unreadable(option: FileOption, value: str, url: str) -> None:
     """Refuse an empty value, a folder, and a misspelt `mmseqs:`.
 
     Raises:
-        InputError: in these cases.
+        InputError: the value is refused.
     """
     if not url:
         raise InputError("expected the path or URL of a file", source=f"--{option} {value!r}")
@@ -144,14 +144,18 @@ def _refuse_unreadable(option: FileOption, value: str, url: str) -> None:
 
 def _named_file(option: FileOption, value: str) -> NamedFile:
     url, mmseqs = without_mmseqs(value)
-    version = mmseqs_version(find_mmseqs(option)) if mmseqs else ""
     if option in CLUSTER_OPTIONS and mmseqs:
         linclust_identity(value, option)  # refuse a wrong identity before any work
+    version = mmseqs_version(find_mmseqs(option)) if mmseqs else ""
+    if option in CLUSTER_OPTIONS and mmseqs:
         size, fingerprint, url, name = 0, value, "", value
     else:
         _refuse_unreadable(option, value, url)
-        with input_errors(url):
-            size, fingerprint = size_and_fingerprint(url)
+        try:
+            with input_errors(url):
+                size, fingerprint = size_and_fingerprint(url)
+        except InputError as error:
+            raise error.changed(source=f"--{option} {error.source}") from error
         name = without_credentials(url).rstrip("/").rpartition("/")[2]
         name = f"{MMSEQS}{name}" if mmseqs else name
     file = NamedFile(

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.build.hash_index.index_runs import EarlierRecords
 from pipeline.build.options import DatasetOptions
 from schemas.records import STATUS_CODES, Status
 
@@ -26,7 +27,8 @@ def residues_by_status(status: NDArray[np.int8], residues: NDArray[np.int64]) ->
 def mark_duplicates(
     status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Give the status `duplicate` to every kept record with the hash of an earlier kept record.
+    """Give the status `duplicate` to every kept record with the hash of an earlier kept record of
+    the same array. (`mark_known` does this for the records that a dataset had before an append.)
 
     1. Sort kept records by the upper half of their hash; return if all halves differ.
     2. Sort records with equal upper halves by the whole hash. Among equal hashes, the earliest
@@ -34,7 +36,7 @@ def mark_duplicates(
     3. In each group of equal hashes, all records after the first are duplicates of the first.
 
     Args:
-        status: int8[N], index into STATUS_CODES. No record has the status `duplicate` yet.
+        status: int8[N], index into STATUS_CODES.
         hashes: HASH[N], equal for records that are duplicates.
         ordinals: int64[N], number of each record among all input records, ascending.
     Returns:
@@ -59,6 +61,31 @@ def mark_duplicates(
     status[kept[order[same]]] = DUPLICATE
     duplicate_of[kept[order[same]]] = ordinals[kept[first[same]]]
     return status, duplicate_of
+
+
+def mark_known(
+    status: NDArray[np.int8],
+    hashes: NDArray[np.void],
+    duplicate_of: NDArray[np.int64],
+    earlier: EarlierRecords,
+) -> NDArray[np.int8]:
+    """Mark the kept records whose sequence the dataset had before this append. Return int8[N], the
+    new status.
+
+    Args:
+        status: int8[N], index into STATUS_CODES.
+        hashes: HASH[N], equal for records that are duplicates.
+        duplicate_of: int64[N]; this function stores the ordinals of the earlier records in it.
+    Raises:
+        DamagedIndexError: the hash index is damaged.
+    """
+    kept = np.flatnonzero(status == KEPT)
+    found = earlier.find(hashes[kept])
+    known = kept[found >= 0]
+    status = status.copy()
+    status[known] = DUPLICATE
+    duplicate_of[known] = found[found >= 0]
+    return status
 
 
 def cropped_copy_candidates(

@@ -1,19 +1,22 @@
 """A partition whose records do not fit into memory, such as one sequence in millions of copies.
 
-Such a partition is read twice from the spills (the map tasks' files), in runs. A run is a number of
-consecutive records that fit into memory.
+Such a partition is read twice from the spills (the map tasks' files), in runs. A run is a group of
+consecutive records that fits into memory.
 
 1. First pass: for each run, find the sequences that no earlier run had. Keep the residues of these
-   sequences. Also keep a row for each kept record, without the columns of texts. With --exclude,
-   note which records are excluded. If `RecordExclusion.spreads` is True, one more pass comes before
-   this one: it finds the excluded records whose duplicates are excluded too.
-2. The caller shuffles, packs and writes the kept sequences (with `--long split`, a record may have
-   several). In each record's row, it stores the shard and bucket of the record's first sequence.
+   sequences. Also keep a row for each kept record, but not its id and the values that its header
+   states. With --exclude, note which records are excluded. If duplicates of excluded records must
+   be excluded too (`RecordExclusion.spreads`), an additional pass comes before this one. It notes
+   the sequences of excluded records.
+2. The caller shuffles, packs and writes the kept sequences. In each record's row, it stores the
+   shard and bucket of the record's first sequence. (With `--long split`, a record may have several
+   sequences.)
 3. Second pass: for each run, mark each duplicate, and name the record that the duplicate repeats.
-   Copy split, shard and bucket to kept records. Yield a complete row for every record.
+   Copy split, shard and bucket into the rows of kept records. Yield complete rows of all records.
 
-Memory is the sum of three parts: the residues of unique sequences, about 200 bytes for each kept
-record, and about 250 MB for any partition. With `--dedup none` every copy counts as a kept record.
+A partition needs about 250 MB of memory, whatever its size. In addition, memory holds the residues
+of all unique sequences, and about 200 bytes for each kept record. With `--dedup none`, every copy
+counts as a kept record.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.bucket_kernel import gather
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, split_hashes, split_of
+from pipeline.build.hash_index.index_runs import EarlierRecords
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import (
     DUPLICATE,
@@ -34,6 +38,7 @@ from pipeline.build.reduce_stage.deduplicate import (
     count_copies,
     cropped_copy_candidates,
     mark_duplicates,
+    mark_known,
     residues_by_status,
 )
 from pipeline.build.reduce_stage.exclude_records import RecordExclusion, Tokens, set_excluded
@@ -106,8 +111,8 @@ def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
 
 
 class LargePartition(Partition):
-    """A partition of many runs. `rows` holds only kept records, without ids and packed headers,
-    which stay in the spills."""
+    """A partition of many runs. `rows` holds only kept records. Their ids and the values that their
+    headers state stay in the spills."""
 
     def __init__(
         self,
@@ -115,11 +120,14 @@ class LargePartition(Partition):
         options: DatasetOptions,
         on_bytes: OnBytes,
         exclusion: RecordExclusion | None = None,
+        earlier: EarlierRecords | None = None,
     ) -> None:
         """Do the first pass. If `exclusion.spreads` is True, do the additional pass before it.
 
         Args:
             exclusion: object that marks the excluded records; None without --exclude.
+            earlier: records that the dataset had before this append; None if there are none, or
+                with --dedup none.
         Raises:
             DamagedSpillError: a spill is damaged.
         """
@@ -128,6 +136,7 @@ class LargePartition(Partition):
         self._seen = SeenSequences()
         self._left_over_rows = empty_rows()
         self._exclusion = exclusion
+        self._earlier = earlier
         self._excluded: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         """For each run: indices of the excluded records, and the keys of their matches."""
         self.counts = np.zeros(len(STATUS_CODES), dtype=np.int64)
@@ -168,6 +177,8 @@ class LargePartition(Partition):
             self._exclusion.mark(rows, hashes, (tokens, edges))
             excluded = np.flatnonzero(rows.match >= 0)
             self._excluded.append((excluded, rows.match[excluded]))
+        if self._earlier is not None:
+            rows.status = mark_known(rows.status, hashes, rows.duplicate_of, self._earlier)
         candidates = np.flatnonzero(rows.status == KEPT)
         new = self._first_occurrences(rows, candidates, hashes)
         sizes = rows.residues[new]
@@ -227,10 +238,13 @@ class LargePartition(Partition):
     def _mark_duplicates(self, run: RecordRun) -> NDArray[np.int64]:
         """Set status and `duplicate_of` of a run's duplicates; return the kept records' indices."""
         rows = run.rows
-        kept = np.flatnonzero(rows.status == KEPT)
         if self._options.dedup == "none":
-            return kept
-        original = self._seen.ordinals(self._seen.find(self._hashes(run)[kept]))
+            return np.flatnonzero(rows.status == KEPT)
+        hashes = self._hashes(run)
+        if self._earlier is not None:
+            rows.status = mark_known(rows.status, hashes, rows.duplicate_of, self._earlier)
+        kept = np.flatnonzero(rows.status == KEPT)
+        original = self._seen.ordinals(self._seen.find(hashes[kept]))
         is_copy = original != rows.ordinal[kept]
         rows.duplicate_of[kept[is_copy]] = original[is_copy]
         rows.status = rows.status.copy()
@@ -254,8 +268,8 @@ class LargePartition(Partition):
 
 
 def _without_ids(rows: RecordRows, chosen: NDArray[np.int64]) -> RecordRows:
-    """Return the rows at `chosen`, int64[M], with empty ids and packed headers, because
-    all ids together may take gigabytes."""
+    """Return the rows at `chosen`, int64[M]. Their fields `id` and `stated` are empty, because all
+    ids together may take gigabytes."""
     columns: dict[str, Any] = {name: getattr(rows, name)[chosen] for name in _COLUMNS}
     empty = _empty_texts(chosen.size)
     return RecordRows(id=empty, stated=empty, **columns)

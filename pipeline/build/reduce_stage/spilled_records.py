@@ -17,24 +17,22 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, one_chunk
 from pipeline.build.arrays.sequence_hashes import HASH, sequence_hashes
-from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_files import RecordClusters
-from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.spill.spill_files import SPILL_SCHEMA
 from pipeline.build.spill.spill_kernel import unpack
 from pipeline.build.spill.spilled_partition import SpilledPartition, find_partition
-from pipeline.build.tasks import ReduceTask
+from pipeline.build.tasks import PartitionTask
 from pipeline.reader.arrow_columns import numbers
 from schemas.errors import DamagedSpillError
 from schemas.records import Status
 
 WHOLE_BYTES: Final = 64 << 20
-"""Maximum bytes of spills of a partition that is read as one run. Partitions of the planned size
-(`build_plan.PARTITION_BYTES`) are normally smaller."""
+"""A partition is read as one run if its part of the spills has at most this many bytes. Partitions
+of the planned size (`build_plan.PARTITION_BYTES`) are normally smaller."""
 RUN_BYTES: Final = 16 << 20
-"""Approximate bytes of spills in one run of a larger partition."""
+"""Approximate size in bytes of one run of a larger partition, as stored in the spills."""
 _STATUSES: Final = len(Status)
 
 
@@ -81,14 +79,12 @@ class RecordRun:
 class SpilledRecords:
     """All records of a task's partition."""
 
-    def __init__(
-        self, task: LinkTask | DrawTask | ReduceTask, clusters: RecordClusters | None = None
-    ) -> None:
+    def __init__(self, task: PartitionTask, clusters: RecordClusters | None = None) -> None:
         """Find the partition's records in each spill.
 
         Args:
-            clusters: clusters of the records; None without a table of clusters, and for link tasks,
-                which find the clusters.
+            clusters: clusters of the records; None without a table of clusters, and in a link task,
+                which has yet to find the clusters.
         Raises:
             DamagedSpillError: a spill is damaged.
         """

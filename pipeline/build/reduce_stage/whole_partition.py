@@ -1,6 +1,7 @@
 """A partition whose records fit into memory.
 
-Its records are read from the spills (the map tasks' files) as one run of consecutive records.
+The records of the partition are read from the spills (the map tasks' files) as one run of
+consecutive records.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, split_hashes, split_of
+from pipeline.build.hash_index.index_runs import EarlierRecords
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import (
     KEPT,
     count_copies,
     cropped_copy_candidates,
     mark_duplicates,
+    mark_known,
     residues_by_status,
 )
 from pipeline.build.reduce_stage.exclude_records import RecordExclusion
@@ -68,14 +71,18 @@ def whole_partition(
     options: DatasetOptions,
     on_bytes: OnBytes,
     exclusion: RecordExclusion | None = None,
+    earlier: EarlierRecords | None = None,
 ) -> Partition:
     """Mark excluded records and duplicates of a run, assign splits, and return the run as a
     partition.
 
     Args:
         exclusion: object that marks the excluded records; None without --exclude.
+        earlier: records that the dataset had before this append; None if there are none, or with
+            --dedup none.
     Raises:
         DamagedSpillError: a spill is damaged.
+        DamagedIndexError: the hash index is damaged.
     """
     rows = run.rows
     tokens, edges = run.tokens()
@@ -86,8 +93,11 @@ def whole_partition(
         if exclusion.spreads:
             exclusion.look(rows, hashes, (tokens, edges) if exclusion.looks_at_tokens else None)
         exclusion.mark(rows, hashes, (tokens, edges))
+    if earlier is not None:
+        rows.status = mark_known(rows.status, hashes, rows.duplicate_of, earlier)
     if options.dedup != "none":
-        rows.status, rows.duplicate_of = mark_duplicates(rows.status, hashes, rows.ordinal)
+        rows.status, duplicate_of = mark_duplicates(rows.status, hashes, rows.ordinal)
+        rows.duplicate_of = np.maximum(rows.duplicate_of, duplicate_of)
     deciding = split_hashes(cropped, rows.cluster)
     rows.split = assign_splits(rows, split_of(deciding, options.fractions))
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
@@ -103,9 +113,9 @@ def whole_partition(
 
 
 def assign_splits(rows: RecordRows, splits: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return the split of each row, int8[N]: index into SPLITS, or -1 for records not kept.
+    """Return the split of each row, int8[N]: index into SPLITS; -1 if the record was not kept.
 
     Args:
-        splits: int8[N], split of each row if it is kept (see `split_of`).
+        splits: int8[N], split that each record has if it was kept (see `split_of`).
     """
     return np.where(rows.status == KEPT, splits, np.int8(-1))

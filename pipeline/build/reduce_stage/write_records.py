@@ -24,7 +24,8 @@ from schemas.records import NO_COLUMNS, records_schema
 _ROW_GROUP = 1 << 17
 """Maximum number of rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
-"""A row group ends once its ids and packed headers reach this many bytes. This bounds memory."""
+"""A row group ends once its ids and encoded header values reach this many bytes. This bounds
+memory."""
 _DICTIONARIES = (
     *("source", "split", "shard", "status", "exclusion", "match_file"),
     *("organism", "pe", "database"),
@@ -37,7 +38,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddedColumns:
-    """Options that add columns to records/, or that fill columns which are empty otherwise.
+    """Options that add columns to records/, or fill columns that are otherwise empty.
 
     keep_header: True to add the column of full headers
     metadata: table of --metadata
@@ -143,7 +144,7 @@ def records_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
-    """Yield at least one row group. The sizes do not depend on the division into blocks."""
+    """Yield at least one row group. The sizes of groups do not depend on the sizes of blocks."""
     waiting = empty_rows()
     groups = 0
     for block in blocks:

@@ -7,38 +7,28 @@ from typing import Any, ClassVar
 
 from pipeline.build.named_files.named_file import NamedFile
 from pipeline.build.task_results import PreparedFile
-from pipeline.build.tasks import Job
-from pipeline.storage.folder import Folder
+from pipeline.build.tasks import JobTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _MmseqsTask:
+class _MmseqsTask(JobTask):
     """Run MMseqs2 on the kept records.
 
-    The result is `job.prepared[index]`, but with the new work file `output`.
+    The result is a copy of `job.prepared[index]` with another work file, `output`.
 
     index: index of the file in `job.prepared`
-    file: the file that `--exclude` names, or the value of `--clusters`
+    file: the file that `--exclude` names, or the value of `--clusters` or `--sample-clusters`
     partitions: number of partitions of the build
-    threads: number of threads of MMseqs2. The identity does not include `threads`, because the
-        result does not depend on it.
+    threads: number of threads of MMseqs2. The result does not depend on this number, so the
+        identity does not include it.
     """
 
     result_type: ClassVar[type[PreparedFile]] = PreparedFile
 
-    job: Job
     index: int
     file: NamedFile
     partitions: int
     threads: int
-
-    @property
-    def name(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def work(self) -> Folder:
-        return self.job.work
 
     @property
     def output(self) -> str:

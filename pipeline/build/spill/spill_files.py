@@ -1,6 +1,6 @@
 """Spill files: a map task's records, sorted into partitions, in one file of the work folder.
 
-The draw stage writes its rows, which have another schema, in the same format.
+The draw stage writes rows of another schema in the same format.
 
 Parts of a spill (see `frames`):
 
@@ -75,7 +75,7 @@ GROUPED_FROM = 512
 """Minimum number of partitions for grouped spills on a local disk. 30 GB of FASTA have 512
 partitions."""
 _JOINED_BYTES: Final = 16 << 20
-"""Frames of a partition are joined into one batch if they have at most this many bytes together."""
+"""Maximum total size in bytes of a partition's frames that are joined into one batch."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class SpillWriter:
 def create_spill(
     work: Folder, name: str, partitions: int, schema: pa.Schema = SPILL_SCHEMA
 ) -> Iterator[SpillWriter]:
-    """Yield the writer of a spill. Its `written` is set when the context ends.
+    """Yield the writer of a spill. The writer's `written` is set when the context ends.
 
     Args:
         schema: schema of the batches that will be written.
@@ -140,7 +140,7 @@ def grouped_by_partition(work: Folder, partitions: int) -> bool:
 
 
 def _group(blocks: Path, file: HashingWriter, written: SpillWriter, partitions: int) -> None:
-    """Rewrite a spill that is ordered by block, so that it is ordered by partition."""
+    """Copy a spill that is ordered by block to a file that is ordered by partition."""
     with (
         pa.memory_map(str(blocks)) as blocks_map,
         tempfile.TemporaryFile(prefix="thdpack-spill-", dir=blocks.parent) as body,

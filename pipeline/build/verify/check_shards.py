@@ -14,7 +14,7 @@ from pipeline.build.task_results import VerifyResult
 from pipeline.build.tasks import OnBytes
 from pipeline.build.verify.verify_task import BucketRules, VerifyTask
 from pipeline.reader.arrow_columns import numbers
-from pipeline.reader.mapped_shard import DamagedShardError, verified
+from pipeline.reader.mapped_shard import checked_content
 from pipeline.storage.file_hash import difference, hash_file
 from pipeline.storage.folder import Folder
 from schemas.errors import DatasetError, InputError
@@ -26,8 +26,8 @@ from schemas.vocabulary import VOCABULARIES
 OnBatch = Callable[[pa.RecordBatch, int], None]
 """Function that takes a record batch and the row of its first bucket in the shard."""
 _TASK_BYTES: Final = 32 << 20
-"""Minimum bytes of shards in one task, except the last. Checking this many bytes takes about a
-hundredth of a second, which is much longer than the start of a task."""
+"""Minimum size in bytes of a task's shards. Only the last task may have less. Checking this many
+bytes takes about a hundredth of a second, much longer than the start of a task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
@@ -73,24 +73,6 @@ def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
         return str(error)
     except DatasetError as error:
         return str(error)
-
-
-def checked_content(folder: Folder, entry: ShardEntry | RecordsEntry) -> pa.Buffer:
-    """Return a file's content.
-
-    Raises:
-        DamagedShardError: the file is missing, or its size or hash is wrong.
-        DatasetError: the file cannot be read.
-    """
-    path = folder.where(entry.name)
-    try:
-        return verified(folder.buffer(entry.name), entry, path)
-    except FileNotFoundError:
-        raise DamagedShardError(f"{path}: missing") from None
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except InputError as error:
-        raise DatasetError(str(error)) from error
 
 
 def check_shard(

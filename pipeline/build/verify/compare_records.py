@@ -5,14 +5,14 @@
 2. Check each shard, and compare each sequence with its record's row: shard, bucket, split, number
    of residues, hash and unknown letters (`compare_shard.py`).
 3. Compare statuses, duplicates and exclusions with each other and with the manifest. Check that the
-   first piece of each kept record is in the buckets of each variant exactly once. The first piece
-   is the whole record or, of a long record, the first max_seq_len - 2 residues. With
-   --sample-clusters, check that each variant has one member of each cluster
-   (`compare_variants.py`).
+   first sequence of each kept record is in the buckets of each variant exactly once. With
+   --sample-clusters, check instead that each variant has one kept record of each cluster, and each
+   kept record without a cluster once (`compare_variants.py`).
 4. Join the pieces of each record that `--long split` cut, and check the joined record
    (`long_records.py`).
-5. Compare the first pieces of records. With `--dedup cropped`, no two kept records have equal first
-   pieces. With clusters, records with equal first pieces are in one cluster.
+5. Compare the first pieces of records: their first max_seq_len - 2 residues, or the whole record if
+   it is shorter. With `--dedup cropped`, no two kept records have equal first pieces. With
+   clusters, records with equal first pieces are in one cluster.
 
 Steps 1 and 2 run as tasks in several processes. The work file has 64 bytes for each record. With
 `--dedup cropped` or clusters, a second work file has 16 bytes for each record. Each variant
@@ -49,7 +49,7 @@ from schemas.records import STATUS_CODES, Status
 from schemas.text.phrases import plural
 
 _BLOCK: Final = 1 << 20
-"""Number of records that are compared at once, which bounds memory."""
+"""Number of records that are compared at once. This limit bounds memory."""
 
 
 def compare_records(
@@ -97,7 +97,7 @@ def _run(executor: Executor, work: Work[TaskT, Any], tasks: Sequence[TaskT]) -> 
 
 
 def _missing_rows(job: DeepJob, manifest: Manifest, results: Sequence[RowsResult]) -> list[str]:
-    """Check that each record has a row. There are as many rows as records, so no record has two."""
+    """Check that each record has a row. There are as many rows as records, so none is repeated."""
     findings = Findings()
     findings.add("a record does not have exactly one row", np.flatnonzero(job.rows["present"] == 0))
     sources = sum((result.sources for result in results), Counter[str]())

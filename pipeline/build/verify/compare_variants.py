@@ -1,7 +1,8 @@
-"""Check which records each variant holds.
+"""Check which records each variant holds. A variant is a pass over the kept records.
 
-Each variant holds each kept record once. With --sample-clusters, it holds only one of the members
-of each cluster. A member is a kept record in a cluster.
+Each variant holds each kept record once. With --sample-clusters, a variant holds only one of the
+members of each cluster, and each kept record without a cluster once. A member is a kept record in a
+cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def compare_variants(
     shards: Sequence[ShardResult],
     findings: Findings,
 ) -> Iterator[str]:
-    """Check that each variant holds the records that it should hold, once.
+    """Check that each variant holds the right records, each exactly once.
 
     Unless --long crop or --sample-clusters is given, each variant must hold the same sequences as
     variant 0.
@@ -55,8 +56,8 @@ def compare_variants(
         if firsts[variant] != records and variant:
             yield (
                 f"variant {variant} has first sequences of {plural(firsts[variant], 'record')}, "
-                f"but {records} were kept"
-                f"{'' if sampled is None else ' outside clusters or drawn from clusters'}"
+                f"expected {records}"
+                f"{'' if sampled is None else ' (one of each cluster, and all outside clusters)'}"
             )
         elif same_sequences and (fingerprints[variant] - fingerprints[0]) % (1 << 64):
             yield f"variant {variant} does not have the same sequences as variant 0"
@@ -66,8 +67,8 @@ def compare_variants(
 
 
 _Totals = tuple[int, int, tuple[int, ...]]
-"""Number of clusters, number of members, and, for each variant, number of members that are in
-this variant or an earlier one."""
+"""Number of clusters; number of members; for each variant, the number of members that are in this
+variant or an earlier one."""
 
 
 def _totals(sampled: SampledClusters) -> _Totals:
@@ -88,7 +89,7 @@ def _seen(job: DeepJob, variant: int) -> NDArray[np.bool_]:
 class _Members:
     """The M members of clusters.
 
-    ordinal: int64[M], in the order of their clusters
+    ordinal: int64[M], number of each member among all input records, sorted by cluster
     clusters: number of clusters
     """
 

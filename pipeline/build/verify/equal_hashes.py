@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipeline.build.verify.row_file import same_hash
 
 _BLOCK: Final = 1 << 20
-"""Number of hashes that are compared at once, which bounds memory."""
+"""Number of hashes that are compared at once. This limit bounds memory."""
 
 
 def repeated(hashes: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -24,7 +24,7 @@ def repeated(hashes: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64
 def equal_pairs(
     hashes: NDArray[Any], among: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pair each hash that equals an earlier hash with the last such earlier hash.
+    """Pair each hash that equals earlier hashes with the latest of them.
 
     Args:
         hashes: HASH_HALVES[N].

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.arrow_arrays import one_chunk, valid
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.tasks import OnBytes
-from pipeline.build.verify.check_shards import checked_content
 from pipeline.build.verify.deep_job import DeepJob
 from pipeline.build.verify.findings import Findings
 from pipeline.build.verify.row_file import ROW, put_rows
 from pipeline.reader.arrow_columns import numbers
+from pipeline.reader.mapped_shard import checked_content
 from schemas.errors import DatasetError
 from schemas.manifest_entries import RecordsEntry
 from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
@@ -46,7 +46,7 @@ class RowsResult:
     """Result of a task.
 
     problems: faults of the file
-    unreadable: reasons why its rows cannot be compared
+    unreadable: reasons why the rows of the file cannot be compared
     statuses: int64[statuses], number of records of each status
     sources: number of records of each input
     """
@@ -148,7 +148,7 @@ def _rows_of(table: pa.Table) -> NDArray[Any]:
 
 
 def _check_rows(ordinal: NDArray[np.int64], rows: NDArray[Any], findings: Findings) -> None:
-    """Check the rules of single rows.
+    """Check the rules that concern a single row.
 
     Args:
         ordinal: int64[N].
@@ -171,7 +171,7 @@ def _check_matches(
     files: tuple[str, ...],
     findings: Findings,
 ) -> None:
-    """Check that exactly the excluded records have a match, in a file of --exclude.
+    """Check that excluded records have a match in a file of --exclude, and other records have none.
 
     Args:
         ordinal: int64[N].

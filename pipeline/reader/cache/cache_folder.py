@@ -25,9 +25,10 @@ from pipeline.storage.retries import CacheError, ClosedError
 DEFAULT_BYTES: Final = 32 << 30
 """Default size limit of a cache, in bytes."""
 ROOM_SECONDS: Final = 120.0
-"""Longest wait, in seconds, until other processes free space."""
+"""Longest time, in seconds, to wait for other processes to free space."""
 LOCK_SECONDS: Final = 600.0
-"""Longest wait, in seconds, for a shard that another process fetches. A fetch takes far less."""
+"""Longest time, in seconds, to wait for a shard that another process fetches. A fetch takes far
+less time."""
 
 _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
@@ -112,7 +113,7 @@ class CacheFolder:
     def publish(self, descriptor: int, part: Path, path: Path) -> bool:
         """Give a complete .part file its final name. If the file was removed, return False."""
         with self._locked():
-            # lock the folder: without the lock, a process that adds up sizes could miss the file
+            # lock the folder, because a process that adds up sizes could otherwise miss the file
             if not is_at(descriptor, part):
                 return False
             with self.errors():
@@ -164,7 +165,7 @@ class CacheFolder:
             """Return the key that sorts files for eviction.
 
             Shards of other readers come first, in the order of their last use. Shards of this
-            reader follow, and the shard with the latest next use is the first of them.
+            reader follow, beginning with the shard that is needed last.
             """
             return name in rank, -rank.get(name, 0), files[name][1]
 
@@ -264,7 +265,7 @@ def remove_unused_lock(folder: Path) -> None:
     except OSError:  # there is no such cache
         return
     try:
-        # a process that waits for this lock makes the folder and a new lock
+        # a process that waits for this lock creates the folder and a new lock again
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.listdir(folder) == [_LOCK_NAME]:
             os.unlink(path)

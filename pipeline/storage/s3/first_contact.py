@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pipeline.storage.retries import call_with_deadline
 from pipeline.storage.urls import answer_of, custom_endpoint, file_system, is_missing
-from schemas.errors import DatasetError, InputError
+from schemas.errors import DatasetError, InputError, MissingPackageError
 
 _SECONDS: Final = 5.0
 _S3: Final = ("s3://", "s3a://")
@@ -39,11 +39,14 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
         reading: name of a file in the folder. On S3, the first byte of this file is read. With
             None, the folder is listed, which fails for users who may read files but not list them.
     Raises:
+        MissingPackageError: no file system is installed for the protocol.
         DatasetError: nothing answers, the bucket is missing, or the credentials are refused.
     """
     try:
         refuse_closed_endpoint(url)
         said = _fault_of_store(url, reading) if url.startswith((*_S3, *_GCS)) else None
+    except MissingPackageError:
+        raise
     except InputError as error:
         raise DatasetError(str(error)) from None
     if said is not None:
@@ -81,8 +84,8 @@ def _fault_of_input_store(url: str) -> str | None:
 def _fault_of_store(url: str, reading: str | None) -> str | None:
     """Send one small request; return a permanent fault and its remedy, or None.
 
-    To check an object on S3, the request reads the object's first byte, because the error of a
-    request for the object's size would have no code. On Google Cloud, only the bucket is looked up.
+    To check an object on S3, the request reads the object's first byte. A request for the object's
+    size would fail without an error code. On Google Cloud, only the bucket is looked up.
     """
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")
@@ -117,7 +120,7 @@ def _explained(error: Exception, bucket: str) -> str | None:
             "set AWS_CA_BUNDLE to the file of the certificate's authority"
         )
     if code == "NoSuchBucket" or (not code and is_missing(error)):
-        return f"there is no bucket {bucket!r}: create it, or choose another"
+        return f"there is no S3 bucket {bucket!r}: create it, or choose another"
     return None
 
 

@@ -5,14 +5,14 @@ The table is text with two columns, as MMseqs2 writes it: representative, tab, m
 matter. An id's key is the xxh3_64 of the id. Steps:
 
 1. Read the text in blocks, compute the keys of both columns, and append each row to one of 256
-   temporary files (buckets), chosen by the upper bits of the member's key.
-2. Sort each bucket. If a member is in several clusters, note these clusters as pairs to join. If
-   it has several weights, the largest weight counts.
+   temporary files, chosen by the upper bits of the member's key.
+2. Sort each temporary file. If a member is in several clusters, note these clusters as pairs to
+   join. If it has several weights, the largest weight counts.
 3. Join the clusters of all pairs. The smallest key becomes the key of the joined cluster.
 4. Write the sorted rows as the work file, which `cluster_table.py` reads.
 
-Two ids with the same key count as one id. This can only join clusters, never cut one in two. Memory
-is about 200 MB, whatever the size of the table. The disk needs 32 bytes for each row, or 48 with
+Two ids with the same key count as one id. This can join clusters by mistake, but never divides one.
+Memory is about 200 MB for a table of any size. The disk needs 32 bytes for each row, or 48 with
 weights.
 """
 
@@ -44,12 +44,12 @@ from schemas.errors import BuildError, InputError
 
 _BLOCK_BYTES: Final = 16 << 20
 _LONGEST_LINE: Final = 1 << 20
-_BUCKETS: Final = 256
+_TEMPORARY_FILES: Final = 256
 _SMALL_BYTES: Final = 2 << 20
-"""Maximum size of a table file that is sorted as one bucket. If the file is compressed, its text is
+"""Maximum size of a table that is sorted in one temporary file. The text of a compressed table is
 at most about ten times as large."""
 _EXAMPLES: Final = 3
-"""Number of ids to keep, for an error that shows what ids of the table look like."""
+"""Number of ids of the table to keep as examples for an error."""
 _THIRD_COLUMN: Final = 2
 """Fault of a line with more columns than expected."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -72,20 +72,20 @@ def prepare_clusters(file: NamedFile, name: str, work: Folder) -> PreparedFile:
         InputError: the table cannot be read, is empty, or has a line without two ids.
         BuildError: a file cannot be written.
     """
-    with _buckets_of(file, name, work) as buckets:
+    with _temporary_paths(file, name, work) as paths:
         examples: list[str] = []
         columns = 2
         with named_text(file) as stream, ExitStack() as opened:
-            files = [opened.enter_context(open(path, "ab", buffering=0)) for path in buckets]
+            files = [opened.enter_context(open(path, "ab", buffering=0)) for path in paths]
             for rows in _read(stream, file, examples):
                 columns = len(rows)
                 _distribute(rows, files)
         if not examples:
             raise InputError("no cluster in this file", source=file.url)
-        joined = join_keys(np.concatenate([_sort(path, columns) for path in buckets]))
-        count, digest = _digest(_sorted_rows(buckets, joined, columns), columns)
+        joined = join_keys(np.concatenate([_sort(path, columns) for path in paths]))
+        count, digest = _digest(_sorted_rows(paths, joined, columns), columns)
         written = write_cluster_table(
-            _sorted_rows(buckets, joined, columns), examples, name, work, weighted=columns > 2
+            _sorted_rows(paths, joined, columns), examples, name, work, weighted=columns > 2
         )
     return PreparedFile(
         option=file.option,
@@ -98,7 +98,7 @@ def prepare_clusters(file: NamedFile, name: str, work: Folder) -> PreparedFile:
 
 
 @contextmanager
-def _buckets_of(file: NamedFile, name: str, work: Folder) -> Iterator[list[Path]]:
+def _temporary_paths(file: NamedFile, name: str, work: Folder) -> Iterator[list[Path]]:
     """Yield paths for temporary files, in a new folder that is removed at the end.
 
     If the work folder is on a local disk, the new folder is inside the work folder.
@@ -114,7 +114,8 @@ def _buckets_of(file: NamedFile, name: str, work: Folder) -> Iterator[list[Path]
         tempfile.TemporaryDirectory(prefix="thdpack-clusters-", dir=folder) as scratch,
     ):
         yield [
-            Path(scratch) / f"{i:03d}" for i in range(1 if file.bytes <= _SMALL_BYTES else _BUCKETS)
+            Path(scratch) / f"{i:03d}"
+            for i in range(1 if file.bytes <= _SMALL_BYTES else _TEMPORARY_FILES)
         ]
 
 
@@ -208,12 +209,12 @@ def _distribute(columns: Rows, files: Sequence[BinaryIO]) -> None:
     Raises:
         BuildError: a file cannot be written.
     """
-    bucket = ((columns[0] >> np.uint64(56)) * np.uint64(len(files)) >> np.uint64(8)).astype(
+    chosen = ((columns[0] >> np.uint64(56)) * np.uint64(len(files)) >> np.uint64(8)).astype(
         np.uint8
     )
-    order = np.argsort(bucket, kind="stable")
+    order = np.argsort(chosen, kind="stable")
     rows = np.stack([column[order] for column in columns], axis=1)
-    edges = np.searchsorted(bucket[order], np.arange(len(files) + 1)).tolist()
+    edges = np.searchsorted(chosen[order], np.arange(len(files) + 1)).tolist()
     for file, first, last in zip(files, edges[:-1], edges[1:], strict=True):
         if last > first:
             with _disk_errors(file.name):
@@ -235,17 +236,17 @@ def _sort(path: Path, columns: int) -> NDArray[np.uint64]:
     return pairs
 
 
-def _sorted_rows(buckets: Sequence[Path], joined: JoinedKeys, columns: int) -> Iterator[Rows]:
+def _sorted_rows(paths: Sequence[Path], joined: JoinedKeys, columns: int) -> Iterator[Rows]:
     """Yield the sorted rows of all files. If a cluster was joined with others, the key of the
     joined cluster replaces the cluster's own key."""
-    for path in buckets:
+    for path in paths:
         members, clusters, *weights = np.fromfile(path, dtype=np.uint64).reshape(columns, -1)
         yield members, joined.of(clusters), *weights
 
 
 def _digest(sorted_rows: Iterable[Rows], columns: int) -> tuple[int, str]:
-    """Return the number of rows and their hash, which does not depend on how the rows are divided
-    into parts."""
+    """Return the number of rows and their hash. The hash does not depend on how the rows are
+    divided into parts."""
     rows, hashes = 0, [xxhash.xxh3_128() for _ in range(columns)]
     for part in sorted_rows:
         for hashed, values in zip(hashes, part, strict=True):

@@ -1,4 +1,4 @@
-"""Read a list of ids that `--exclude` names: one id on each line."""
+"""Read a list of ids that `--exclude` or `--retire` names: one id on each line."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from schemas.errors import InputError
 _SHOWN: Final = 20
 """Number of characters of a line that an error quotes."""
 _RESIDUES: Final = re.compile(rb"[A-Za-z]{40,}\*?")
-"""Pattern of a line of residues. An id of so many characters has a digit or a separator."""
+"""Pattern of a line of residues. An id of 40 or more characters has a digit or a separator."""
 
 
-def listed_names(source: Source) -> tuple[ListedNames, int]:
+def listed_names(source: Source, *, first_words: bool = False) -> tuple[ListedNames, int]:
     """Return the distinct ids of a list, and their number.
 
     Blank lines and lines that begin with # or ; are ignored.
 
+    Args:
+        first_words: True if a line may have more words than the id, which are ignored.
     Raises:
-        InputError: the file cannot be read, or a line has several words or residues.
+        InputError: the file cannot be read, or a line has several words, residues, a header of
+            FASTA, or binary data.
     """
     found = set()
     with plain_text(source) as stream:
@@ -33,9 +36,16 @@ def listed_names(source: Source) -> tuple[ListedNames, int]:
             words = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).split()
             if not words or words[0].startswith((b"#", b";")):
                 continue
-            if len(words) > 1:
+            if len(words) > 1 and not first_words:
                 raise InputError(
                     f"{len(words)} words, expected one id on each line of a list of ids",
+                    source=source.url,
+                    line=number,
+                )
+            if words[0].startswith(b">") or b"\0" in words[0]:
+                what = "binary data" if b"\0" in words[0] else "a header of FASTA"
+                raise InputError(
+                    f"{what}, expected one id on each line of a list of ids",
                     source=source.url,
                     line=number,
                 )

@@ -31,7 +31,7 @@ _OTHER_NAMES: Final = {
     "sstart": "tstart",
     "send": "tend",
 }
-"""BLAST's names of columns."""
+"""Column names of BLAST, and the names in MMseqs2 that replace them."""
 _SPANS: Final = ("qstart", "qend", "tstart", "tend")
 _BLOCK: Final = 16 << 20
 
@@ -66,10 +66,10 @@ class Layout:
 
 
 def result_names(source: Source, identity: float, coverage: float) -> tuple[NameEntries, int]:
-    """Return the names in the rows of sufficient identity and coverage, and the number of all rows.
+    """Return the names in rows of sufficient identity and coverage, and the number of all rows.
 
-    If the table has no columns of coverage, only the identity is compared here, and the entries
-    have the number of aligned residues, from which the coverage is computed later.
+    If the table has no columns of coverage, only the identity is compared here. The entries then
+    have numbers of aligned residues, from which the coverage is computed later.
 
     Args:
         identity, coverage: minimum values, from 0 to 1.
@@ -111,7 +111,9 @@ def _sufficient(
     identity: float,
     coverage: float,
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows of sufficient identity and, if the table has it, coverage.
+    """Return a mask of the rows with sufficient identity and coverage.
+
+    The coverage counts only if the table has columns of coverage.
 
     Args:
         percent: whether identities and coverages are in percent.
@@ -127,8 +129,8 @@ def _sufficient(
 def _name_entries(
     query: pa.Array, target: pa.Array, q_aligned: NDArray[np.int64], t_aligned: NDArray[np.int64]
 ) -> NameEntries:
-    """Return an entry for each id. Its matches are the ids beside it: a query's targets, or a
-    target's queries."""
+    """Return an entry for each id. The matches of an id are the other ids in the rows that have the
+    id: the targets of a query, or the queries of a target."""
     both = pa.concat_arrays([query, target]).dictionary_encode()
     texts = both.dictionary.to_pylist()
     order = sorted(range(len(texts)), key=lambda i: texts[i])
@@ -185,8 +187,8 @@ def _layout(source: Source) -> Layout:
     if missing:
         raise InputError(
             f"no column {missing[0]!r} in the header line, or more than one; expected query, "
-            "target, fident (or pident), and either qcov, tcov or both, or all of qstart, qend, "
-            "tstart and tend",
+            "target, fident (or pident), and the coverages (qcov, tcov or both) or the ends of the "
+            "alignment (qstart, qend, tstart and tend)",
             source=source.url,
             line=number + 1,
         )
@@ -197,7 +199,7 @@ def result_batches(source: Source, layout: Layout) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table: query and target as binary, the layout's numbers as double.
 
     Raises:
-        InputError: the file cannot be read, or a row has another number of columns, or a word
+        InputError: the file cannot be read, a row has another number of columns, or a row has text
             where a number is expected.
     """
     from pyarrow import csv
@@ -232,7 +234,7 @@ def result_batches(source: Source, layout: Layout) -> Iterator[pa.RecordBatch]:
 
 
 def _refused_row(source: Source, layout: Layout) -> InputError | None:
-    """Read a table again; return an error that names the first wrong row, None if none is wrong."""
+    """Read a table again; return an error that names the first wrong row; None if there is none."""
     with plain_text(source) as stream:
         for number, line in enumerate(iter(stream.readline, b""), start=1):
             values = line.rstrip(b"\r\n").split(b"\t")

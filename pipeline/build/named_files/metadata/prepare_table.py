@@ -7,8 +7,7 @@
 
 The work file is an Arrow file with these columns: the hash, the row's number in the table, the key
 (its column name is empty), and the other columns of the table. Equal hashes are in the same batch.
-Whatever the size of the table, this module needs about 0.5 GB of memory. It also needs room on the
-disk for two copies of the table.
+This needs about 0.5 GB of memory for any table, and room on the disk for two copies of the table.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ RUN_BYTES = 32 << 20
 """Approximate number of bytes of the table that are sorted at a time."""
 _HASH: Final = "\nhash"
 _ROW: Final = "\nrow"
-"""Names of columns in the files that this module writes. They begin with a line end, so that they
+"""Names of columns in the files that this module writes. They begin with a line break, so that they
 differ from the names of all columns of the table."""
 
 
@@ -190,7 +189,7 @@ def _merged(
     schema = _work_schema(types)
     edges = _range_edges(path)
     for begin, end in itertools.pairwise(edges.T.tolist()):
-        # map the file anew for each range, so that the pages of earlier ranges take no memory
+        # map the file again for each range, so that the pages of earlier ranges take no memory
         with pa.memory_map(str(path)) as mapped:
             runs = pa.ipc.open_file(mapped)
             parts = [
@@ -266,7 +265,8 @@ def _refuse_twice(table: TableFile, key: str, rows: list[int]) -> None:
 
 
 class _Content:
-    """Digest of the sorted rows. It does not depend on how they are divided into batches."""
+    """Digest of the sorted rows. The digest does not depend on how the rows are divided into
+    batches."""
 
     def __init__(self, types: Mapping[str, ColumnType]) -> None:
         self._types = {"": "string", **types}

@@ -31,7 +31,7 @@ from schemas.errors import InputError
 from schemas.records import MOST_METADATA_COLUMNS, ColumnType, records_schema
 
 KEYS: Final = ("accession", "entry", "id")
-"""Possible names of the key column. The first of these that the table has is the key column."""
+"""Possible names of the key column, in order of preference."""
 _TEXT_FORMATS: Final = ("csv", "tsv")
 _LOOK: Final = 1 << 16
 _LONGEST_NAME: Final = 255
@@ -142,7 +142,7 @@ def table_file(file: NamedFile) -> TableFile:
 
 
 def checked_columns(source: Source, names: Sequence[str]) -> TableFile:
-    """Return the table with these columns.
+    """Check the names of a table's columns, and return the table.
 
     Raises:
         InputError: no column is the key, or a name is refused.
@@ -151,7 +151,7 @@ def checked_columns(source: Source, names: Sequence[str]) -> TableFile:
     if key is None:
         more = ", …" if len(names) > _MOST_NAMES else ""
         raise InputError(
-            "no key column (accession, Entry or id), which says to which record a row belongs; "
+            "no key column (accession, Entry or id), which links each row to a record; "
             f"rename one of the columns: {', '.join(names[:_MOST_NAMES])}{more}",
             source=source.url,
         )
@@ -174,7 +174,7 @@ def checked_columns(source: Source, names: Sequence[str]) -> TableFile:
 def _problem(name: str, count: int, *, is_key: bool) -> str:
     """Return the reason why the name of a column is refused, or an empty text."""
     if count > 1:
-        return f"occurs {count} times: rename or remove the others"
+        return f"occurs {count} times: rename or remove all but one"
     if is_key:
         return ""
     if not name.strip():
@@ -190,7 +190,7 @@ def _source(file: NamedFile) -> Source:
     """Return the table as an input, with its format and compression.
 
     Raises:
-        InputError: the file cannot be read, or is FASTA or an archive of a Parquet or Arrow file.
+        InputError: the file cannot be read, or is FASTA, or a compressed Parquet or Arrow file.
     """
     with open_input(file.url) as raw:
         head = raw.read(_LOOK)

@@ -59,8 +59,8 @@ def changes_of(reweight: Sequence[str]) -> list[tuple[int, list[Fraction]]]:
 
 
 def announcements(data: DataOptions) -> dict[int, str]:
-    """Return a sentence about the shares of a mixture, by the number of steps after which they
-    apply. The dict is empty without a mixture. Otherwise its first key is 0.
+    """Return sentences about the shares of a mixture. Each key is the number of steps after which
+    its sentence applies; the first key is 0. Without a mixture, the dict is empty.
 
     The options must be valid.
     """
@@ -78,8 +78,8 @@ def latest_announcement(data: DataOptions, step: int) -> str:
 
 
 def changed_weights(now: DataOptions, then: DataOptions) -> str:
-    """Return how another mixture of the same datasets, `then`, differs from `now`: in words such as
-    "other weights". Return "" if the datasets differ, or nothing differs.
+    """Return how `then`, another mixture of the same datasets, differs from `now`, such as "other
+    weights". Return "" if the datasets differ, or nothing differs.
 
     The URLs must be without credentials.
     """
@@ -94,7 +94,8 @@ def changed_weights(now: DataOptions, then: DataOptions) -> str:
 
 
 def _shares_by_step(data: DataOptions) -> list[tuple[int, list[Fraction]]]:
-    """Return the shares of the datasets, which sum to 1, with the step after which they apply."""
+    """Return the shares of the datasets, with the step after which the shares apply. The shares sum
+    to 1."""
     weights = [(0, list(datasets_of(data.data).values())), *changes_of(data.reweight)]
     return [(step, [each / sum(found) for each in found]) for step, found in weights]
 

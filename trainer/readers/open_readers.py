@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from pipeline.reader import Mixture, ShardReader
+from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
 from schemas.shard import Bucket
@@ -18,10 +20,12 @@ from schemas.text.redact import without_credentials
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.batch import choose_batch
+from trainer.checkpoints.run_state import RunState
 from trainer.config import TrainOptions
 from trainer.distributed.agreement import check_same
 from trainer.distributed.topology import Topology
-from trainer.mixing import changes_of, datasets_of
+from trainer.readers.choose_generations import choose_generations
+from trainer.readers.mixing import changes_of, datasets_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,11 +36,15 @@ class Readers:
     valid: buckets of the split that validations read (--valid-split), from all datasets; may be
         empty.
     manifest: manifest of the dataset; for several datasets, the result of `mixed`.
+    manifests: manifest of each dataset, in the order of --data.
+    generations: sentences that say which generations are read; see `Chosen.note`.
     """
 
     train: ShardReader | Mixture
     valid: Buckets
     manifest: Manifest
+    manifests: tuple[Manifest, ...]
+    generations: list[str]
 
     @property
     def epoch_buckets(self) -> tuple[int, ...]:
@@ -48,7 +56,7 @@ class Readers:
 
 
 class Buckets:
-    """Concatenated buckets of the same split of several datasets, each in variant 0."""
+    """Concatenated buckets of one split of several datasets, from variant 0 of each dataset."""
 
     def __init__(self, readers: Sequence[ShardReader]) -> None:
         self._readers = readers
@@ -64,11 +72,34 @@ class Buckets:
         return self._readers[which][number - begin]
 
 
+def refuse_missing_shards(options: TrainOptions, readers: Readers) -> None:
+    """Check that all shards of the datasets on this machine's disks exist and have the right size.
+    Their content is not read.
+
+    Raises:
+        DatasetError: a shard is missing or truncated.
+    """
+    train = readers.train
+    manifests = [train.manifest] if isinstance(train, ShardReader) else train.manifests
+    for url, manifest in zip(datasets_of(options.data.data), manifests, strict=True):
+        if "://" in url:
+            continue  # a store would need one request for each shard
+        for _, _, entry in manifest.all_shards():
+            path = Path(url) / entry.name
+            found = path.stat().st_size if path.is_file() else None
+            if found != entry.bytes:
+                wrong = "missing" if found is None else f"has {found:,} of {entry.bytes:,} bytes"
+                raise DatasetError(f"{path}: {wrong}; `thdpack verify {url}` lists all faults")
+
+
 def open_readers(
-    options: TrainOptions, topology: Topology, stack: ExitStack
+    options: TrainOptions, topology: Topology, stack: ExitStack, before: RunState | None
 ) -> tuple[Readers, TrainOptions, str]:
     """Open the readers, and choose the batch.
 
+    Args:
+        before: state of the run to resume. The generations that this run began with are read,
+            unless the options say otherwise.
     Returns:
         The readers.
         The options, with the size of the batch in buckets.
@@ -84,11 +115,10 @@ def open_readers(
     weights = datasets_of(data.data)
     if data.reweight and len(weights) == 1:
         raise ValueError("--reweight is for several datasets: give --data A=0.7 --data B=0.3")
-    manifests = []
-    for url in weights:
-        with ShardReader(url, prefetch=0, **storage) as first:
-            manifests.append(first.manifest)
-        _check_dataset(options, url, manifests[-1])
+    chosen = choose_generations(list(weights), options, before, topology, storage)
+    manifests = [each.manifest for each in chosen]
+    for url, manifest in zip(weights, manifests, strict=True):
+        _check_dataset(options, url, manifest)
     digests = ", ".join(manifest.digest for manifest in manifests)
     check_same(topology, {"a dataset whose manifest has digest": digests})
     manifest = mixed(manifests, list(weights.values()))
@@ -101,8 +131,10 @@ def open_readers(
         "prefetch": data.prefetch,
         **storage,
     }
+    # name each generation by its digest, because the dataset may grow between two openings
+    pinned = [each.digest for each in manifests]
     train = (
-        ShardReader(next(iter(weights)), **ranks)
+        ShardReader(next(iter(weights)), generation=pinned[0], **ranks)
         if len(weights) == 1
         else Mixture(
             list(weights.items()),
@@ -110,6 +142,7 @@ def open_readers(
                 (step * batch.data.buckets_per_step, changed)
                 for step, changed in changes_of(data.reweight)
             ],
+            generations=pinned,
             **ranks,
         )
     )
@@ -117,7 +150,9 @@ def open_readers(
     split = options.output.valid_split
     valid = Buckets(
         [
-            stack.enter_context(ShardReader(url, split=split, prefetch=0, **storage))
+            stack.enter_context(
+                ShardReader(url, split=split, prefetch=0, generation=each.digest, **storage)
+            )
             for url, each in zip(weights, manifests, strict=True)
             if each.splits[split].buckets
         ]
@@ -128,7 +163,13 @@ def open_readers(
             f"--valid-split is test, but the test split of {shown} is empty: build "
             "the dataset with thdpack preprocess --split train=0.98,valid=0.01,test=0.01"
         )
-    readers = Readers(train=train, valid=valid, manifest=manifest)
+    readers = Readers(
+        train=train,
+        valid=valid,
+        manifest=manifest,
+        manifests=tuple(manifests),
+        generations=[note for each in chosen if (note := each.note)],
+    )
     return readers, replace(options, data=batch.data), batch.note
 
 

@@ -1,0 +1,94 @@
+"""The options of a build that appends: those that shape the dataset come from its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from pipeline.build.append.options import AppendOptions, GenerationOptions
+from pipeline.build.exclusion.exclusion_index import load_exclusions
+from pipeline.build.named_files.named_file import MMSEQS
+from pipeline.build.options import DatasetOptions, PreprocessOptions
+from pipeline.build.task_results import PreparedFile
+from pipeline.storage.folder import Folder
+from schemas.errors import DatasetError
+from schemas.manifest import Manifest
+
+
+def build_options(
+    options: GenerationOptions, existing: Manifest, *, rebuild: bool = False
+) -> PreprocessOptions:
+    """Return the options of a build that adds a generation.
+
+    Args:
+        rebuild: True if the build reads all inputs of the dataset. Then --dedup cropped is allowed.
+
+    Raises:
+        DatasetError: the dataset has an option that append does not support.
+        ValueError: an option is out of range.
+    """
+    if options.inputs:  # without new records, old ones cannot change
+        refuse_unsupported(existing, options.dataset, rebuild=rebuild)
+    shaping: dict[str, Any] = {
+        field.name: existing.options[field.name]
+        for field in fields(DatasetOptions)
+        if field.name in existing.options
+    }
+    if shaping["on_invalid"] == "unk":
+        # if unset, it means unk, and in addition inputs with mostly unknown letters are refused
+        del shaping["on_invalid"]
+    if isinstance(options, AppendOptions) and options.source_release is not None:
+        shaping["source_release"] = options.source_release
+    own = {field.name: getattr(options, field.name) for field in fields(GenerationOptions)}
+    del own["dataset"]
+    return PreprocessOptions(**shaping, **own, out=options.dataset, variants=existing.variants)
+
+
+def refuse_unsupported(existing: Manifest, dataset: str, *, rebuild: bool) -> None:
+    """Refuse a dataset with options under which new records could change the status of old records.
+
+    Args:
+        rebuild: see `build_options`.
+    Raises:
+        DatasetError: the dataset has such an option.
+    """
+    named = [f"--{entry.option}" for entry in existing.named_files if entry.option != "exclude"]
+    if any(entry.name.startswith(MMSEQS) for entry in existing.named_files):
+        named.append(f"--exclude {MMSEQS}FILE")
+    if existing.options["dedup"] == "cropped" and not rebuild:
+        named.append("--dedup cropped")
+    if named:
+        raise DatasetError(
+            f"{dataset}: was built with {' and '.join(dict.fromkeys(named))}, which append does "
+            "not support: build a new dataset from all inputs with `thdpack preprocess`"
+        )
+
+
+def check_exclusions(
+    prepared: Sequence[PreparedFile], existing: Manifest, work: Folder, dataset: str
+) -> None:
+    """Check that the files of --exclude are those of the dataset, and hold only sequences.
+
+    Lists of ids and result tables are refused. A record that such a file excludes also excludes its
+    duplicates. So if a new record is in the list, an old record with the same sequence would become
+    excluded.
+
+    Args:
+        prepared: content of the files of --exclude.
+        work: folder of this content.
+    Raises:
+        DatasetError: other files are given, or a file holds ids.
+    """
+    if tuple(file.entry for file in prepared) != existing.named_files:
+        names = " ".join(f"--exclude {entry.name}" for entry in existing.named_files)
+        raise DatasetError(
+            f"{dataset}: the files of --exclude are not those with which the dataset was built: "
+            + (f"give {names}" if names else "it was built without --exclude")
+        )
+    index = load_exclusions(prepared, work, 1.0)
+    if index is not None and index.has_names:
+        raise DatasetError(
+            f"{dataset}: was built with a list of ids or a result table of --exclude, which append "
+            "does not support: build a new dataset from all inputs with `thdpack preprocess`"
+        )

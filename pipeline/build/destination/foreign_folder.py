@@ -1,0 +1,51 @@
+"""Refuse a folder of other files as a dataset's folder, as `git clone` does.
+
+Otherwise, a build would write its files between those of the user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from pipeline.build.destination.local_destination import DATASET_FILE
+from schemas.errors import OptionError
+from schemas.manifest import MANIFEST_NAME, WORK
+from schemas.shard import SPLITS
+from schemas.text.folder_contents import HARMLESS, holds
+
+_OWN_FOLDERS: Final = (*SPLITS, "records")
+_TEMPORARY: Final = re.compile(r".+\.tmp|\.nfs\w+")
+
+
+def refuse_foreign_folder(folder: Path) -> None:
+    """Refuse a folder that holds files which thdpack did not write.
+
+    A missing or empty folder, a dataset, and an unfinished build are accepted. So are shards and
+    records/ files that an earlier build has left behind.
+
+    Raises:
+        OptionError: the folder holds other files. The message names some of them.
+    """
+    if (folder / MANIFEST_NAME).exists() or (folder / WORK).is_dir() or not folder.is_dir():
+        return
+    foreign = [name for name in os.listdir(folder) if not _is_ours(folder / name)]
+    if foreign:
+        raise OptionError(
+            f"--out {folder} is not empty and no dataset ({holds(foreign)}): choose a new folder, "
+            f"such as {folder / 'dataset'}"
+        )
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether thdpack, or the system, may have created a file or folder."""
+    if path.name in HARMLESS:
+        return True
+    if path.name not in _OWN_FOLDERS or not path.is_dir():
+        return False
+    if path.is_symlink():
+        return True  # the build refuses a link by itself
+    names = (each.name for each in path.iterdir())
+    return all(DATASET_FILE.fullmatch(name) or _TEMPORARY.fullmatch(name) for name in names)

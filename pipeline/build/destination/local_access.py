@@ -1,0 +1,47 @@
+"""Check that a build may write to a local folder. A dry run makes these checks, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pipeline.storage.atomic_write import try_folder
+from schemas.errors import BuildError
+from schemas.manifest import WORK
+from schemas.records import RETIRED
+from schemas.shard import SPLITS
+
+_FOLDERS: Final = (WORK, *SPLITS, "records", RETIRED)
+"""Folders that builds create in a dataset's folder."""
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Refuse a dataset's folder that cannot be created or written. Nothing stays written.
+
+    Raises:
+        BuildError: the folder cannot be created or written, or a folder inside it is a link.
+    """
+    refuse_links(folder)
+    try:
+        try_folder(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse folders that are links, because a build would remove files behind the link.
+
+    Raises:
+        BuildError: a folder is a link.
+    """
+    for inner in (folder / name for name in _FOLDERS):
+        if inner.is_symlink():
+            raise BuildError(
+                f"{inner} is a link, and a build must not write or remove files behind "
+                "a link: remove the link, or choose another --out"
+            )
+
+
+def cannot_write(folder: Path, error: OSError) -> BuildError:
+    """Return the error for a dataset's folder that cannot be created or written."""
+    return BuildError(f"cannot write to {folder}: {error.strerror}; choose another --out")

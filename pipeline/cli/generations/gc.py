@@ -1,0 +1,64 @@
+"""`thdpack gc`: list or remove the files that no kept generation of a dataset names."""
+
+from __future__ import annotations
+
+import json
+
+from pipeline.build.garbage.collect_garbage import Garbage, collect_garbage
+from pipeline.cli.generations.options import GcOptions
+from schemas.text.phrases import plural
+from schemas.text.redact import without_credentials
+from schemas.text.time_span import parse_span
+
+
+def run_gc(options: GcOptions) -> int:
+    """List or remove files, print a summary, and return an exit code.
+
+    Raises:
+        ThdpackError: see `collect_garbage`.
+    """
+    grace = parse_span(options.grace, name="--grace")
+    found = collect_garbage(options.dataset, keep=options.keep, grace=grace, delete=options.delete)
+    if options.json:
+        values = {
+            "dataset": without_credentials(options.dataset),
+            "deleted": options.delete,
+            "kept_generations": found.kept,
+            "removed_generations": found.dropped,
+            "files": found.files,
+            "bytes": sum(found.files.values()),
+            "too_young": found.waiting,
+        }
+        print(json.dumps(values))
+        return 0
+    for line in _lines(found, options):
+        print(line)
+    return 0
+
+
+def _lines(found: Garbage, options: GcOptions) -> list[str]:
+    lines = (
+        []
+        if options.delete
+        else [f"{size:>16,} bytes  {name}" for name, size in found.files.items()]
+    )
+    lines.append(f"kept: {_generations(found.kept)}")
+    removed = "removed" if options.delete else "would remove"
+    if found.dropped:
+        lines.append(f"{removed}: {_generations(found.dropped)}")
+    size = f"{sum(found.files.values()):,} bytes"
+    files = plural(len(found.files), "file")
+    lines.append(f"{removed}: {files}, {size}" if found.files else "nothing to remove")
+    if found.waiting:
+        lines.append(
+            f"not removed: {plural(found.waiting, 'file')} written less than {options.grace} ago; "
+            "see --grace"
+        )
+    if found.files and not options.delete:
+        lines.append("add --delete to remove these files")
+    return lines
+
+
+def _generations(numbers: tuple[int, ...]) -> str:
+    word = "generation" if len(numbers) == 1 else "generations"
+    return f"{word} {', '.join(map(str, numbers))}"

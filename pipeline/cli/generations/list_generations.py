@@ -1,0 +1,69 @@
+"""`thdpack generations`: list the generations of a dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from pipeline.build.generations.merge_manifests import entry_of
+from pipeline.build.retire.retired_files import retired_files
+from pipeline.cli.generations.options import GenerationsOptions
+from pipeline.storage.folder import Folder
+from pipeline.storage.open_folder import folder_of
+from pipeline.storage.read_manifest import generation_name, read_manifest
+from schemas.manifest import Manifest
+from schemas.manifest_entries import GenerationEntry
+
+_COLUMNS = ("generation", "inputs", "records", "kept", "buckets", "retired", "digest", "note")
+
+
+def run_generations(options: GenerationsOptions) -> int:
+    """Print a line for each generation, and return an exit code.
+
+    Raises:
+        ManifestError: the manifest is missing or damaged.
+    """
+    rows = list(_rows(read_manifest(options.dataset), folder_of(options.dataset)))
+    if options.json:
+        for row in rows:
+            print(json.dumps(row))
+        return 0
+    # most datasets have no retired records
+    columns = [name for name in _COLUMNS if name != "retired" or any(row[name] for row in rows)]
+    lines = [[_text(row[name]) for name in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *lines, strict=True)]
+    for line in (columns, *lines):
+        cells = [f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)]
+        print("  ".join([*cells[:-1], line[-1]]).rstrip())
+    return 0
+
+
+def _text(value: int | str) -> str:
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def _rows(manifest: Manifest, out: Folder) -> Iterator[dict[str, int | str]]:
+    """Yield what each generation added, how many records it retired, its digest, and a note.
+
+    The note says that a generation was removed by `thdpack gc`, or that it is a compaction.
+
+    Args:
+        out: the dataset's folder.
+    """
+    retired = {file.generation: file.entry.rows for file in retired_files(manifest)}
+    before = GenerationEntry(
+        digest="0" * 32, build="0" * 16, inputs=0, records=0, kept=0, buckets=0
+    )
+    for number, entry in enumerate((*manifest.history, entry_of(manifest)), 1):
+        added = {
+            name: getattr(entry, name) - getattr(before, name)
+            for name in ("inputs", "records", "kept", "buckets")
+        }
+        counts = {"generation": number, **added, "retired": retired.get(number, 0)}
+        notes = []
+        if number > 1 and not added["inputs"] and not counts["retired"]:
+            notes.append("compacted")
+        if number < manifest.generation and out.size(generation_name(number)) is None:
+            notes.append("removed")
+        yield {**counts, "digest": entry.digest, "note": ", ".join(notes)}
+        before = entry

@@ -1,0 +1,116 @@
+"""Options of the subcommands for datasets that grow. Docstrings are the help texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Optional
+
+import tyro
+
+from pipeline.build.append.options import AppendOptions, CompactOptions
+from pipeline.cli.options.build_options import INPUTS_HELP, Exclude, Ignore
+from pipeline.cli.options.subcommand_options import Dataset
+from pipeline.service.options import WatchOptions
+from schemas.text.option_checks import check_range
+from schemas.text.time_span import parse_span
+
+# tyro's settings of fields are here and not in pipeline.build, so that workers need not import tyro
+_Inputs = Annotated[
+    tuple[str, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="INPUT [INPUT …]", help=INPUTS_HELP, help_behavior_hint="(required)"),
+]
+_Text = Annotated[Optional[str], tyro.conf.arg(metavar="TEXT")]  # noqa: UP045 (see PreprocessOptions)
+_Size = Annotated[Optional[str], tyro.conf.arg(metavar="SIZE")]  # noqa: UP045
+_Address = Annotated[Optional[str], tyro.conf.arg(metavar="ADDRESS")]  # noqa: UP045
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendArguments(AppendOptions):
+    __doc__ = AppendOptions.__doc__
+
+    dataset: Dataset
+    """Folder or URL of the dataset."""
+    inputs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(
+            metavar="INPUT [INPUT …]",
+            help=INPUTS_HELP,
+            help_behavior_hint="(required without --retire)",
+        ),
+    ]
+    retire: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
+    source_release: _Text = None
+    exclude: Exclude = ()
+    ray_address: _Address = None
+    memory: _Size = None
+    ignore: Ignore = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactArguments(CompactOptions):
+    __doc__ = CompactOptions.__doc__
+
+    dataset: Dataset
+    """Folder or URL of the dataset."""
+    inputs: _Inputs
+    exclude: Exclude = ()
+    ray_address: _Address = None
+    memory: _Size = None
+    ignore: Ignore = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchArguments(WatchOptions):
+    __doc__ = WatchOptions.__doc__
+
+    inbox: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="INBOX")]
+    """Folder, or prefix of a store (s3://…, gs://…), in which new files arrive."""
+    dataset: Annotated[str, tyro.conf.arg(metavar="DATASET")]
+    """Folder or URL of the dataset, which `thdpack preprocess` has built."""
+    exclude: Exclude = ()
+    source_release: _Text = None
+    ray_address: _Address = None
+    memory: _Size = None
+    on_generation: Annotated[Optional[str], tyro.conf.arg(metavar="COMMAND")] = None  # noqa: UP045
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationsOptions:
+    """List the generations of a dataset: what each one added, and its digest.
+
+    Example: thdpack generations data/uniref50
+    """
+
+    dataset: Dataset
+    """Folder or URL of the dataset."""
+    json: bool = False
+    """Print one JSON object per generation instead of a table."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GcOptions:
+    """Remove the files that no kept generation of a dataset names. By default, only list them.
+
+    The latest generation is always kept. A generation that was replaced less than --grace ago is
+    kept too, because a training run may still read it.
+
+    Example: thdpack gc data/uniref50 --delete
+    """
+
+    dataset: Dataset
+    """Folder or URL of the dataset."""
+    keep: int = 1
+    """Number of last generations to keep, however long ago they were replaced."""
+    grace: Annotated[str, tyro.conf.arg(metavar="TIME")] = "7d"
+    """Keep generations that were replaced, and files that were written, less than this time ago,
+    such as 12h or 30d. Choose a time that is longer than your longest training run."""
+    delete: bool = False
+    """Remove the files. Without this option, the command changes nothing."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "keep", least=1)
+        parse_span(self.grace, name="--grace")
