@@ -1,8 +1,11 @@
-"""Functions that damage a shard, and the word in thdpack's errors for each kind of damage."""
+"""Functions that damage files, and the word in thdpack's errors for each kind of damage."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+
+from tests.helpers.processes.command_line import Run
 
 
 def flip(path: Path) -> None:
@@ -26,3 +29,22 @@ DAMAGES = {
     "empty": (empty, "truncated"),
     "gone": (Path.unlink, "missing"),
 }
+
+
+def run_and_damage(
+    run_process: Run, out: Path, steps: Iterable[tuple[str, int | None, tuple[str, ...]]]
+) -> None:
+    """Run tasks of a task list, and flip a bit of some work files after each step.
+
+    Each step runs in a new process, because a process reads joined clusters only once.
+
+    Args:
+        steps: stage, index of a task (None: all tasks of the stage), and names of work files.
+    """
+    for stage, index, names in steps:
+        which = ("--index", 0, "--array-size", 1) if index is None else ("--index", index)
+        done = run_process("run-task", out, "--stage", stage, *which)
+        assert done.returncode == 0, done.stderr
+        for name in names:
+            (path,) = (out / ".build").glob(f"{name}.arrow")
+            flip(path)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from pipeline.build.retire.retired_files import retired_problems
 from pipeline.build.verify.check_shards import check_files, check_totals, verify_tasks
 from pipeline.build.verify.compare_records import compare_records
 from pipeline.executors.executor import SerialExecutor
@@ -34,7 +35,7 @@ SPLIT_OPTION = "train=0.5,valid=0.3,test=0.2"
 def shallow(dataset: Path) -> list[str]:
     """Return the problems that `thdpack verify` finds without --deep."""
     manifest = read_manifest(dataset)
-    problems = check_totals(manifest)
+    problems = check_totals(manifest) + retired_problems(folder_of(dataset), manifest)
     for task in verify_tasks(manifest, folder_of(dataset), folder_of(dataset)):
         problems += check_files(task, lambda _: None).problems
     return problems
@@ -46,6 +47,7 @@ def deep(dataset: Path) -> list[str]:
         faults, contradictions = compare_records(
             folder_of(dataset), read_manifest(dataset), Path(work), SerialExecutor()
         )
+        faults = retired_problems(folder_of(dataset), read_manifest(dataset)) + faults
     assert faults == shallow(dataset)
     return contradictions
 
@@ -77,7 +79,7 @@ def update_entries(dataset: Path, names: Sequence[str], **more: Any) -> None:
 
 
 class OpenDataset:
-    """All rows of a small dataset, which a test can change.
+    """All rows of a small dataset. A test can change these rows.
 
     rows: rows of records/, by ordinal
     buckets: buckets with their split, shard and row

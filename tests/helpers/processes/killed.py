@@ -1,8 +1,11 @@
 """Kill and resume a build many times.
 
-    python -m tests.helpers.processes.killed CORPUS FOLDER KILLS [CLUSTERS [OPTION]]
+    python -m tests.helpers.processes.killed CORPUS FOLDER KILLS [FILE [OPTION]]
 
-CLUSTERS is a table of clusters. OPTION is clusters (the default) or sample_clusters.
+FILE is a table of clusters. OPTION is clusters (the default) or sample_clusters. If OPTION is
+append or compact, FILE is a dataset instead. The program then appends CORPUS to a copy of the
+dataset, or compacts the copy (CORPUS is a folder with all inputs). If OPTION is retire, the program
+also retires the ids in the file CORPUS.ids. If OPTION is retire_only, it appends nothing.
 
 This process first builds once without interruption. It counts the changes in the dataset's folder
 (see `at_change` in stopped.py) and the writes. Then it forks children. Each child resumes the
@@ -19,6 +22,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,17 +32,54 @@ import pipeline.build.build_plan
 import pipeline.build.stages
 import pipeline.inputs.find
 import pipeline.storage.atomic_write
+from pipeline.build.append.append_dataset import append
+from pipeline.build.append.compact_dataset import compact
+from pipeline.build.append.options import AppendOptions, CompactOptions
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
-from tests.helpers.data.corpus import digest
-from tests.helpers.processes.command_line import without_workers
+from tests.helpers.data.corpus import digest, read_manifest
+from tests.helpers.processes.command_line import PIECE_BYTES, REPO, environment, without_workers
 from tests.helpers.processes.stopped import at_change
 
 
+def kill_builds(corpus: Path, folder: Path, kills: int, *clusters: object) -> list[int]:
+    """Run this program in a new process; return the number of finished tasks at each kill."""
+    words = map(str, (corpus, folder, kills, *clusters))
+    arguments = [sys.executable, "-m", __name__, *words]
+    done = subprocess.run(arguments, cwd=REPO, env=environment(), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    finished: list[int] = json.loads(done.stdout)
+    return finished
+
+
+def option() -> str:
+    return sys.argv[5] if len(sys.argv) > 5 else "clusters"
+
+
+def grows() -> bool:
+    """Return whether the program adds a generation to a dataset."""
+    return option() in ("append", "compact", "retire", "retire_only")
+
+
+def prepare(out: Path) -> None:
+    """Copy the dataset to which a generation is added."""
+    if grows():
+        shutil.copytree(sys.argv[4], out)
+
+
+def complete(out: Path) -> bool:
+    """Return whether the build, or the new generation, is committed."""
+    if not (out / "manifest.json").exists():
+        return False
+    before = read_manifest(Path(sys.argv[4])).generation if grows() else 0
+    return read_manifest(out).generation > before
+
+
 def build(corpus: Path, out: Path) -> None:
-    clusters: dict[str, Any] = {}
-    if len(sys.argv) > 4:
-        clusters = {sys.argv[5] if len(sys.argv) > 5 else "clusters": sys.argv[4]}
+    if grows():
+        add_generation(corpus, out)
+        return
+    clusters: dict[str, Any] = {option(): sys.argv[4]} if len(sys.argv) > 4 else {}
     options = PreprocessOptions(
         inputs=(str(corpus),),
         out=str(out),
@@ -50,6 +91,17 @@ def build(corpus: Path, out: Path) -> None:
     )
     with reporter(as_json=False) as report:
         pipeline.build.build_dataset.build(options, report)
+
+
+def add_generation(corpus: Path, out: Path) -> None:
+    inputs = () if option() == "retire_only" else (str(corpus),)
+    places: dict[str, Any] = {"dataset": str(out), "inputs": inputs}
+    ids = f"{corpus}.ids" if option().startswith("retire") else None
+    with reporter(as_json=False) as report:
+        if option() == "compact":
+            compact(CompactOptions(**places), report)
+        else:
+            append(AppendOptions(**places, retire=ids), report)
 
 
 def start(corpus: Path, out: Path, moment: int, *, in_write: bool) -> int:
@@ -105,6 +157,7 @@ def count_moments(corpus: Path, out: Path) -> tuple[int, int]:
         return whole(file, data)
 
     pipeline.storage.atomic_write.WholeWrites.write = write  # type: ignore[method-assign]
+    prepare(out)
     changes = at_change(0, str(out), die)
     build(corpus, out)
     pipeline.storage.atomic_write.WholeWrites.write = whole  # type: ignore[method-assign]
@@ -114,7 +167,8 @@ def count_moments(corpus: Path, out: Path) -> tuple[int, int]:
 def main(corpus: Path, folder: Path, kills: int) -> None:
     without_workers()
     pipeline.inputs.find.TASK_BYTES = pipeline.build.build_plan.PARTITION_BYTES = 25_000  # type: ignore[misc]
-    pipeline.inputs.find.PIECE_BYTES, pipeline.inputs.find.FEWEST_TASKS = 5_000, 1  # type: ignore[misc]
+    pipeline.inputs.find.PIECE_BYTES = PIECE_BYTES  # type: ignore[misc]
+    pipeline.inputs.find.FEWEST_TASKS = 1  # type: ignore[misc]
     pipeline.build.stages.RESTS_TOGETHER = 4  # type: ignore[misc]
     os.fsync = lambda descriptor: None  # fsync is needed only if the machine loses power
     out = folder / "out"
@@ -122,6 +176,7 @@ def main(corpus: Path, folder: Path, kills: int) -> None:
     expected = digest(folder / "whole")
     rng = random.Random(1)
     killed: list[int] = []
+    prepare(out)
     while len(killed) < kills:
         in_write = len(killed) % 2 == 1
         moment = rng.randint(1, writes if in_write else changes)
@@ -130,9 +185,11 @@ def main(corpus: Path, folder: Path, kills: int) -> None:
             killed.append(len(list(out.glob(".build/*-*[0-9].json"))))
         else:
             assert status == 0, "the build did not resume"
-        if (out / "manifest.json").exists():  # complete, so the next build starts anew
+        if complete(out):  # the next build starts anew
+            assert os.waitpid(start(corpus, out, 0, in_write=False), 0)[1] == 0
             assert digest(out) == expected
             shutil.rmtree(out)
+            prepare(out)
     assert os.waitpid(start(corpus, out, 0, in_write=False), 0)[1] == 0
     assert digest(out) == expected
     print(json.dumps(killed))

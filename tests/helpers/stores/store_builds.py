@@ -18,7 +18,7 @@ OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
 OUT = "s3://bucket/sets/made"
 STOP = started.stopping_after_outcomes(1)
 ONE_PROCESS = "from tests.helpers.processes.command_line import without_workers; without_workers()"
-"""Value for `setup` that makes a build start no workers. A build this small is then faster."""
+"""Value for `setup` that makes a build start no workers, because they would slow a small build."""
 
 
 def quick_s3(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,21 @@
+"""Errors inside the service."""
+
+from __future__ import annotations
+
+from schemas.errors import ThdpackError
+
+
+class RetryError(ThdpackError):
+    """A step failed for a reason that may pass, such as a full disk or a store that does not
+    answer. The service tries it again after a pause.
+
+    busy: True if another process writes the dataset
+    """
+
+    def __init__(self, message: str, *, busy: bool = False) -> None:
+        super().__init__(message)
+        self.busy = busy
+
+
+class StopRequestedError(Exception):
+    """The service was asked to stop."""

@@ -1,0 +1,4 @@
+"""The inbox of the service: a local folder, or a prefix of an object store.
+
+Start reading at `inbox.py`.
+"""

@@ -1,0 +1,4 @@
+"""The HTTP server of the service: status page, metrics, health, reports.
+
+Start reading at `server.py`. This package needs the extra `service`.
+"""
