@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import fields
 from typing import Annotated, Any, Final, Union
 
 import tyro
 
 from pipeline.build.options import PreprocessOptions
-from pipeline.cli.report_options import CardOptions, StatsOptions
-from pipeline.cli.subcommand_options import (
+from pipeline.cli.generations.options import (
+    AppendArguments,
+    CompactArguments,
+    GcOptions,
+    GenerationsOptions,
+    WatchArguments,
+)
+from pipeline.cli.options.build_options import (
+    GROUPS,
+    NOT_PLANNED,
+    BuildArguments,
+    PlanTasksArguments,
+    PreprocessArguments,
+)
+from pipeline.cli.options.report_options import CardOptions, StatsOptions
+from pipeline.cli.options.subcommand_options import (
     BenchReaderOptions,
     CommitOptions,
     InspectOptions,
     PlanOptions,
-    PlanTasksArguments,
     PlanTasksOptions,
-    PreprocessArguments,
     RunTaskOptions,
     TrainArguments,
     VerifyOptions,
@@ -26,18 +37,30 @@ from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
     refuse_foreign_options,
-    refuse_unknown_options,
     suggest_choices,
     with_flowing_help,
 )
+from schemas.text.option_words import check_words, one_line_errors
 
 
 class UsageError(Exception):
     """Arguments of a command are wrong or contradict each other. The exit code is 2."""
 
 
+NO_INPUT: Final = "no input given: name files, folders, globs, URLs, or - for standard input"
+
+
+class UnknownCommandError(UsageError):
+    """The first word of the command line is not a command."""
+
+
 _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "preprocess": (PreprocessArguments, "Build a dataset from protein sequences."),
+    "append": (AppendArguments, "Add records to a dataset, as a new generation."),
+    "watch": (WatchArguments, "Append the files of an inbox to a dataset, as a service."),
+    "generations": (GenerationsOptions, "List the generations of a dataset."),
+    "compact": (CompactArguments, "Rewrite a dataset that grew as one build."),
+    "gc": (GcOptions, "Remove files that no kept generation names."),
     "verify": (VerifyOptions, "Check a dataset: hashes, and the rules of every bucket."),
     "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record."),
     "stats": (StatsOptions, "Report on a dataset or raw sequences, or compare two."),
@@ -51,11 +74,13 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
 }
 
 
+_CONFIG: Final = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
+_WORKERS: Final = ("--num-workers", "--num-proc", "--threads", "-j")
 _BUILD_OTHERS: Final = {
     **dict.fromkeys(("--output", "--output-dir", "--out-dir", "-o"), "use --out"),
     **dict.fromkeys(("--input", "--inputs", "-i"), "inputs need no option: write their names"),
     **dict.fromkeys(("--max-length", "--max-seq-length"), "use --max-seq-len"),
-    **dict.fromkeys(("--num-workers", "--num-proc", "--threads", "-j"), "use --workers"),
+    **dict.fromkeys(_WORKERS, "use --workers"),
     **dict.fromkeys(
         ("--valid-fraction", "--val-fraction", "--valid-split", "--validation-split"),
         "use --split train=0.99,valid=0.01, with the share of each split",
@@ -69,7 +94,11 @@ _BUILD_OTHERS: Final = {
 }
 _OTHERS: Final[dict[str, dict[str, str]]] = {
     "preprocess": _BUILD_OTHERS,
-    "plan-tasks": _BUILD_OTHERS,
+    "plan-tasks": {
+        **_BUILD_OTHERS,
+        **NOT_PLANNED,
+        **dict.fromkeys(_WORKERS, NOT_PLANNED["--workers"]),
+    },
     "stats": dict.fromkeys(
         ("--output", "--out", "-o"), "use --html FILE, --json FILE or --csv FOLDER"
     ),
@@ -89,16 +118,15 @@ def parsed(arguments: list[str]) -> Any:
     """Return the options of the subcommand that the arguments name.
 
     Raises:
-        UsageError: the subcommand is unknown, an option belongs to another program, or a value is
-            not allowed.
-        SystemExit: tyro has printed help or an error.
+        UnknownCommandError: the first word is not a subcommand.
+        UsageError: an option or argument is unknown or missing, or a value is not allowed.
+        SystemExit: tyro has printed help.
     """
     try:
         options = _read(arguments)
-        if not isinstance(options, PreprocessArguments):
+        if not isinstance(options, BuildArguments):
             return options
-        values = {field.name: getattr(options, field.name) for field in fields(options)}
-        preprocess = PreprocessOptions(**values)
+        preprocess = options.options()
         return (
             PlanTasksOptions(preprocess) if isinstance(options, PlanTasksArguments) else preprocess
         )
@@ -123,34 +151,13 @@ def short_help() -> str:
 
 
 def _read(arguments: list[str]) -> Any:
-    config = (tyro.conf.FlagCreatePairsOff,)
     if arguments[:1] == ["stats"]:
         arguments = _with_json_file(arguments)
-    if arguments and arguments[0] in _COMMANDS:
-        # build only this subcommand's parser, which is quicker
-        others = _OTHERS.get(arguments[0], {})
-        refuse_foreign_options(arguments[1:], others, takes_files=True)
-        name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
-        refuse_unknown_options(arguments[1:], options)
-        suggest_choices(arguments[1:], options)
-        given = {word.partition("=")[0] for word in arguments}
-        if issubclass(options, PreprocessArguments) and not given & {"--out", "--help", "-h"}:
-            raise UsageError("--out is missing: add --out DATASET, the dataset's folder or URL")
-        with own_errors(*options.__mro__):
-            found, left = tyro.cli(
-                options,
-                prog=f"thdpack {name}",
-                args=arguments[1:],
-                config=config,
-                return_unknown_args=True,
-            )
-        if left:
-            raise UsageError(f"too many arguments for {name}: remove {' '.join(left)}")
-        return found
-    if arguments and not arguments[0].startswith("-"):
-        close = difflib.get_close_matches(arguments[0], _COMMANDS, n=1)
-        meant = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(_COMMANDS)}"
-        raise UsageError(f"no command {arguments[0]}: {meant}")
+    word = arguments[0]
+    if word in _COMMANDS:
+        return _read_options(word, arguments[1:])
+    if word not in ("-h", "--help") and not word.startswith("--tyro-"):
+        raise UnknownCommandError(_not_a_command(arguments))
     subcommands: Any = Union[  # noqa: UP007 (built from a list)
         tuple(
             Annotated[options, tyro.conf.subcommand(name, description=line)]
@@ -163,8 +170,41 @@ def _read(arguments: list[str]) -> Any:
         "the version."
     )
     return tyro.cli(
-        subcommands, prog="thdpack", description=description, args=arguments, config=config
+        subcommands, prog="thdpack", description=description, args=arguments, config=_CONFIG
     )
+
+
+def _read_options(name: str, words: list[str]) -> Any:
+    """Return the options of a subcommand. Only its parser is built, which is quicker.
+
+    Raises:
+        InvalidOptionError: an option or argument is missing or wrong.
+    """
+    own = words[: words.index("--")] if "--" in words else words
+    refuse_foreign_options(own, _OTHERS.get(name, {}), takes_files=True)
+    options = _COMMANDS[name][0]
+    sections = GROUPS.get(options, [options])
+    for section in sections:
+        with_flowing_help(section, texts_of=PreprocessOptions if len(sections) > 1 else section)
+    check_words(words, *sections, prog=f"thdpack {name}")
+    suggest_choices(own, *sections)
+    with own_errors(*options.__mro__), one_line_errors():
+        return tyro.cli(options, prog=f"thdpack {name}", args=words, config=_CONFIG)
+
+
+def _not_a_command(arguments: list[str]) -> str:
+    """Return the error message for a first word that is not a command."""
+    word = arguments[0]
+    if word in ("-v", "version"):
+        return f"no {'option' if word.startswith('-') else 'command'} {word}: write --version"
+    names = {name.lstrip("-"): name for name in (*_COMMANDS, "help", "--help", "--version")}
+    close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.7)
+    kind = "option" if word.startswith("-") else "command"
+    if close:
+        return f"no {kind} {word}: did you mean {names[close[0]]}?"
+    if word.startswith("-"):
+        return f"a command comes before {word}: `thdpack help` lists the commands"
+    return f"no command {word}: the commands are {', '.join(_COMMANDS)}"
 
 
 def _with_json_file(arguments: list[str]) -> list[str]:

@@ -7,11 +7,13 @@ import shlex
 from dataclasses import asdict
 
 from pipeline.build.array_jobs.run_listed import TasksRun, commit, run_tasks
-from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
+from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks, refuse_unlistable
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
-from pipeline.cli.subcommand_options import CommitOptions, RunTaskOptions
+from pipeline.cli.arguments import NO_INPUT, UsageError
+from pipeline.cli.dry_run import print_dry_run
+from pipeline.cli.options.subcommand_options import CommitOptions, RunTaskOptions
 from pipeline.cli.summary import print_built
 from pipeline.storage.read_manifest import read_manifest
 from schemas.text.phrases import plural
@@ -23,7 +25,13 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
 
     Raises:
         ThdpackError: see `plan_tasks`.
+        UsageError: no input is named.
     """
+    if not options.inputs:
+        raise UsageError(NO_INPUT)
+    if options.dry_run:
+        refuse_unlistable(options)
+        return print_dry_run(options, task_list=True)
     with reporter(as_json=options.log_json) as report:
         planned = plan_tasks(options, report)
     digest, counts, out = planned.digest, planned.counts, options.out

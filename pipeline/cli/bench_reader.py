@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 
 from pipeline.cli.arguments import UsageError
-from pipeline.cli.subcommand_options import BenchReaderOptions
+from pipeline.cli.options.subcommand_options import BenchReaderOptions
 from pipeline.reader import ShardReader
 from pipeline.reader.benchmark import bench_reader
 from schemas.text.redact import without_credentials
@@ -31,6 +31,7 @@ def run_bench_reader(options: BenchReaderOptions) -> int:
             cache_dir=options.cache_dir,
             cache_bytes=options.cache_bytes,
             prefetch=options.prefetch,
+            generation=options.generation,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from pipeline.cli.report_options import CardOptions
+import sys
+from typing import Final
+
+from pipeline.cli.options.report_options import CardOptions
 from pipeline.report.card.write_card import write_card
+from pipeline.storage.read_manifest import read_manifest
 from schemas.text.redact import without_credentials
+
+_STATED: Final = {
+    "--license": "the licence of the inputs",
+    "--source-release": "the release of the inputs",
+}
+_BOTH: Final = "the licence and the release of the inputs"
 
 
 def run_card(options: CardOptions) -> int:
@@ -15,4 +25,12 @@ def run_card(options: CardOptions) -> int:
     """
     for name in write_card(options.dataset, out=options.out, overwrite=options.overwrite):
         print(f"wrote {without_credentials(name)}")
+    manifest = read_manifest(options.dataset)
+    stated = {"--license": manifest.license, "--source-release": manifest.source_release}
+    if missing := [option for option, text in stated.items() if text is None]:
+        print(
+            f"the card does not state {_STATED[missing[0]] if len(missing) == 1 else _BOTH}: to "
+            f"state it, build the dataset with {' and '.join(missing)}",
+            file=sys.stderr,
+        )
     return 0

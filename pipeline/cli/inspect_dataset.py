@@ -13,12 +13,13 @@ from rich.text import Text
 
 from pipeline.cli.arguments import UsageError
 from pipeline.cli.inspect_record import opened_records, read_bucket, record_ids, show_record
-from pipeline.cli.subcommand_options import InspectOptions
+from pipeline.cli.options.subcommand_options import InspectOptions
 from pipeline.cli.summary import known_fates, summary_lines
 from pipeline.reader.order.split_shards import SplitShards, variant_of
+from pipeline.report.render.used_options import used_options
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
-from schemas.errors import DatasetError
+from schemas.errors import OptionError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import ShardEntry
 from schemas.text.option_checks import flag
@@ -37,36 +38,32 @@ def run_inspect(options: InspectOptions) -> int:
         ThdpackError: the dataset cannot be read, or has no such split, bucket or record.
         UsageError: --split is given without --bucket.
     """
+    manifest = read_manifest(options.dataset, options.generation)
     if options.bucket is not None:
-        show_bucket(options.dataset, options.split or "train", options.bucket)
+        show_bucket(manifest, options.dataset, options.split or "train", options.bucket)
     elif options.record is not None:
-        _refuse_split(options)
-        show_record(options.dataset, options.record)
+        _refuse_split(options, manifest)
+        show_record(manifest, options.dataset, options.record)
     else:
-        _refuse_split(options)
-        show_summary(options.dataset)
+        _refuse_split(options, manifest)
+        show_summary(manifest, options.dataset)
     return 0
 
 
-def _refuse_split(options: InspectOptions) -> None:
+def _refuse_split(options: InspectOptions, manifest: Manifest) -> None:
     """Refuse --split without --bucket, because the split only says where to find the bucket.
 
     Raises:
-        DatasetError: the dataset has no such split.
+        OptionError: the dataset has no such split.
         UsageError: the dataset has the split, but --bucket is missing.
     """
     if options.split is not None:
-        _shards_of(read_manifest(options.dataset), options.split)
+        _shards_of(manifest, options.split)
         raise UsageError(f"--split {options.split} needs --bucket N: a bucket of that split")
 
 
-def show_summary(dataset: str | Path) -> None:
-    """Print the summary, shards, inputs, named files and options that the manifest holds.
-
-    Raises:
-        ManifestError: the manifest is missing, damaged or of another version.
-    """
-    manifest = read_manifest(dataset)
+def show_summary(manifest: Manifest, dataset: str | Path) -> None:
+    """Print the summary, shards, inputs, named files and options that the manifest holds."""
     for name, value in summary_lines(manifest, known_fates(manifest, str(dataset))):
         print(f"{name:>16}  {value}")
     for split in manifest.shards:
@@ -85,9 +82,9 @@ def show_summary(dataset: str | Path) -> None:
 def _option_words(manifest: Manifest) -> Iterator[str]:
     """Yield the options of a build as words of a shell command.
 
-    Options without a value, and flags that are off, are left out.
+    Options without a value or an effect, and flags that are off, are left out.
     """
-    for name, value in manifest.options.items():
+    for name, value in used_options(manifest).items():
         if value is None or value is False:
             continue
         yield flag(name)
@@ -97,13 +94,13 @@ def _option_words(manifest: Manifest) -> Iterator[str]:
         yield from ("--variants", str(manifest.variants))
 
 
-def show_bucket(dataset: str | Path, split: str, number: int) -> None:
+def show_bucket(manifest: Manifest, dataset: str | Path, split: str, number: int) -> None:
     """Print one bucket: its fill, a drawing, and each sequence with its record.
 
     Raises:
-        DatasetError: there is no such split or bucket, or the dataset is damaged.
+        OptionError: there is no such split or bucket.
+        DatasetError: the dataset is damaged.
     """
-    manifest = read_manifest(dataset)
     entry, row, variant = _locate(manifest, split, number)
     bucket = read_bucket(folder_of(dataset), entry, row)
     with opened_records(dataset, manifest) as records:
@@ -178,7 +175,7 @@ def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
 def _shards_of(manifest: Manifest, split: str) -> tuple[ShardEntry, ...]:
     entries = manifest.shards.get(split)
     if entries is None:
-        raise DatasetError(f"no split {split!r}; there are {', '.join(manifest.shards)}")
+        raise OptionError(f"no split {split!r}; there are {', '.join(manifest.shards)}")
     return entries
 
 
@@ -186,14 +183,14 @@ def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, in
     """Return shard, row and variant of a bucket by its number in stored order.
 
     Raises:
-        DatasetError: there is no such split or bucket.
+        OptionError: there is no such split or bucket.
     """
     if not _shards_of(manifest, split):
-        raise DatasetError(f"no bucket {number} in {split}: this split is empty")
+        raise OptionError(f"no bucket {number} in {split}: this split is empty")
     shards = SplitShards(manifest, split)
     buckets = sum(shards.buckets)
     if not 0 <= number < buckets:
-        raise DatasetError(
+        raise OptionError(
             f"no bucket {number} in {split}; it has {_bucket_counts(shards)}, counted from 0"
         )
     shard, row = shards.find(number)

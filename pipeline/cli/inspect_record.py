@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from pipeline.build.verify.check_shards import checked_content
-from pipeline.reader.mapped_shard import DamagedShardError
+from pipeline.build.retire.retired_files import read_ordinals, retired_files
+from pipeline.reader.mapped_shard import DamagedShardError, checked_content
 from pipeline.report.render.printable import printable
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
-from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.urls import file_system, local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
@@ -24,7 +24,7 @@ from schemas.records import HEADER
 from schemas.text.phrases import REBUILD, plural
 
 
-def show_record(dataset: str | Path, name: str) -> None:
+def show_record(manifest: Manifest, dataset: str | Path, name: str) -> None:
     """Print the status of each record with the given name and, if it was kept, its shard and row.
 
     Args:
@@ -32,7 +32,6 @@ def show_record(dataset: str | Path, name: str) -> None:
     Raises:
         DatasetError: no record has this name, or the dataset is damaged.
     """
-    manifest = read_manifest(dataset)
     with opened_records(dataset, manifest) as records:
         _show_records(records, dataset, manifest, name)
 
@@ -61,6 +60,7 @@ def _show_records(records: ds.Dataset, dataset: str | Path, manifest: Manifest, 
         records, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None]
     )
     folder = folder_of(dataset)
+    retired = _retired(folder, manifest, [row["ordinal"] for row in found])
     for row in found:
         where = f"record {row['ordinal']}, at offset {row['offset']:,} of {row['source']}"
         print(
@@ -71,6 +71,21 @@ def _show_records(records: ds.Dataset, dataset: str | Path, manifest: Manifest, 
                 print(f"    {printable(line)}")
         print(f"    hash {row['hash'].hex()}")
         print(f"    {_fate(row, folder, manifest, originals)}")
+        if row["ordinal"] in retired:
+            print(f"    retired in generation {retired[row['ordinal']]}")
+
+
+def _retired(folder: Folder, manifest: Manifest, ordinals: list[int]) -> dict[int, int]:
+    """Return the generation that retired each of some records, by ordinal.
+
+    Raises:
+        DatasetError: a file of retired/ is missing or damaged.
+    """
+    found: dict[int, int] = {}
+    for file in retired_files(manifest):
+        listed = read_ordinals(folder, file)
+        found |= dict.fromkeys(np.intersect1d(listed, ordinals).tolist(), file.generation)
+    return found
 
 
 def _stated(row: dict[str, Any]) -> str:

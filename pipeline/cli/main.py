@@ -14,13 +14,21 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pipeline.cli.open_files import lacks_files, raise_limit, too_few_files
-from pipeline.storage.interrupt import interrupt
+from pipeline.storage.interrupt import INTERRUPTED, interrupt
 from schemas.errors import OptionError, ThdpackError
 from schemas.text.redact import without_credentials
 
+_TASKS: Final = {
+    **dict.fromkeys(("preprocess", "append", "compact"), "pipeline.build.run_task"),
+    "verify": "pipeline.build.verify.verify_dataset",
+}
+"""For each subcommand that starts workers: the module that its workers import."""
 _BROKEN_PIPE: Final = 141
 """Exit code if a reader such as `head` has closed standard output. The code is 128 + SIGPIPE, as in
 shells."""
+
+_RESUMED: Final = {"preprocess", "append", "plan-tasks", "run-task", "commit"}
+"""Commands that continue where an interrupted run ended."""
 
 
 def main() -> None:
@@ -51,31 +59,44 @@ def run_command(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except ThdpackError as error:
-        print(f"thdpack: {error}", file=sys.stderr)
+        _say(arguments, str(error))
         return 2 if isinstance(error, OptionError) else 1
     except KeyboardInterrupt:
-        print("thdpack: interrupted; run the same command to resume", file=sys.stderr)
-        return 130
+        return _interrupted(arguments)
     except BrokenPipeError:  # for example with `| head`
         return _BROKEN_PIPE
     except Exception as error:  # a bug, in thdpack or in a library
+        if INTERRUPTED.is_set():  # an import may turn a KeyboardInterrupt into another error
+            return _interrupted(arguments)
         if lacks_files(error):
-            print(f"thdpack: {too_few_files()}", file=sys.stderr)
+            _say(arguments, too_few_files())
             return 1
         print(without_credentials(traceback.format_exc()), file=sys.stderr)
         return 1
-    except SystemExit as leaving:  # tyro's --help and usage errors
+    except SystemExit as leaving:  # tyro's --help
         return leaving.code if isinstance(leaving.code, int) else 0
+
+
+def _interrupted(arguments: Sequence[str]) -> int:
+    """Print that the command was interrupted, and return the exit code."""
+    remedy = "; run the same command to resume" if {*arguments[:1]} & _RESUMED else ""
+    _say(arguments, f"interrupted{remedy}")
+    return 130
+
+
+def _say(arguments: Sequence[str], text: str) -> None:
+    """Print an error that begins with the command, such as "thdpack verify:"."""
+    print(f"{' '.join(['thdpack', *arguments[:1]])}: {text}", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:
     _start_workers_early(arguments)
-    if arguments == ["--version"]:
+    if arguments[:1] in (["--version"], ["-V"]):
         from schemas import __version__
 
         print(f"thdpack {__version__}")
         return 0
-    from pipeline.cli.arguments import UsageError, parsed, short_help
+    from pipeline.cli.arguments import UnknownCommandError, UsageError, parsed, short_help
 
     if not arguments:
         print(short_help(), file=sys.stderr)
@@ -83,10 +104,15 @@ def _run(arguments: list[str]) -> int:
     if arguments == ["help"]:
         print(short_help())
         return 0
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     try:
         return _subcommand(parsed(arguments))
-    except UsageError as error:
+    except UnknownCommandError as error:
         print(f"thdpack: {error}", file=sys.stderr)
+        return 2
+    except UsageError as error:
+        _say(arguments, str(error))
         return 2
 
 
@@ -94,13 +120,13 @@ def _start_workers_early(arguments: list[str]) -> None:
     """Start workers in the background before all other work, because starting them takes longest.
 
     Raises:
-        BuildError: Ray is not installed, no Ray cluster answers at the address, or the limit of
-            open files is too low.
+        OptionError: Ray is not installed.
+        BuildError: no Ray cluster answers at the address, or the limit of open files is too low.
     """
     if {"-h", "--help", "--version"} & set(arguments):
         return
     raise_limit()
-    if arguments[:1] not in (["preprocess"], ["verify"]) or "--dry-run" in arguments:
+    if not arguments or arguments[0] not in _TASKS or "--dry-run" in arguments:
         return
     if "ray" in arguments:
         if "--ray-address" in arguments[:-1]:
@@ -111,18 +137,17 @@ def _start_workers_early(arguments: list[str]) -> None:
     from pipeline.executors.processes import preload
 
     on_s3 = any(argument.startswith("s3://") for argument in arguments)
-    tasks = {
-        "preprocess": "pipeline.build.run_task",
-        "verify": "pipeline.build.verify.verify_dataset",
-    }
-    preload(tasks[arguments[0]], *(["pipeline.storage.object_folder", "s3fs"] * on_s3))
+    preload(_TASKS[arguments[0]], *(["pipeline.storage.object_folder", "s3fs"] * on_s3))
 
 
 def _subcommand(options: Any) -> int:
     """Run the subcommand whose options are given, and return an exit code."""
+    from pipeline.build.append.options import AppendOptions, CompactOptions
     from pipeline.build.options import PreprocessOptions
-    from pipeline.cli import subcommand_options as a
-    from pipeline.cli.report_options import CardOptions, StatsOptions
+    from pipeline.cli.generations.options import GcOptions, GenerationsOptions
+    from pipeline.cli.options import subcommand_options as a
+    from pipeline.cli.options.report_options import CardOptions, StatsOptions
+    from pipeline.service.options import WatchOptions
 
     match options:
         case a.PlanTasksOptions():
@@ -133,6 +158,26 @@ def _subcommand(options: Any) -> int:
             from pipeline.cli.preprocess import run_preprocess
 
             return run_preprocess(options)
+        case AppendOptions():
+            from pipeline.cli.generations.append import run_append
+
+            return run_append(options)
+        case CompactOptions():
+            from pipeline.cli.generations.compact import run_compact
+
+            return run_compact(options)
+        case GcOptions():
+            from pipeline.cli.generations.gc import run_gc
+
+            return run_gc(options)
+        case WatchOptions():
+            from pipeline.cli.generations.watch import run_watch
+
+            return run_watch(options)
+        case GenerationsOptions():
+            from pipeline.cli.generations.list_generations import run_generations
+
+            return run_generations(options)
         case a.RunTaskOptions():
             from pipeline.cli.array_jobs import run_run_task
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from pipeline.cli.arguments import UsageError
-from pipeline.cli.subcommand_options import PlanOptions
+from pipeline.cli.options.subcommand_options import PlanOptions
 from pipeline.planning.cluster import GPU_GIB, MEASURED, PEAK_TB_S, Cluster
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.search_settings import WORTH_NO_FLAGS
@@ -173,8 +173,8 @@ def _warnings(plan: TrainingPlan) -> Iterator[str]:
     epochs = plan.tokens / plan.epoch_tokens
     if epochs > MOST_EPOCHS:
         yield (
-            f"warning: this run is {epochs:,.0f} epochs of the dataset, which the model will learn "
-            f"by heart. --tokens {FEW_EPOCHS * plan.epoch_tokens} plans {FEW_EPOCHS} epochs; "
+            f"warning: this run is {epochs:,.0f} epochs of the dataset, which the model will "
+            f"memorize. --tokens {FEW_EPOCHS * plan.epoch_tokens} plans {FEW_EPOCHS} epochs; "
             "`thdpack train --init-from FOLDER` starts from published weights and needs fewer "
             "epochs"
         )

@@ -6,10 +6,11 @@ from typing import Final
 
 from pipeline.build.options import PreprocessOptions
 from pipeline.cli.arguments import UsageError
-from pipeline.cli.report_options import StatsOptions
+from pipeline.cli.options.report_options import StatsOptions
 from pipeline.report.command import Outputs, is_dataset, stats
 from pipeline.report.command import UsageError as MixedInputsError
 from schemas.errors import InputError
+from schemas.text.generation import generation_of_each
 from schemas.text.option_checks import flag
 
 _REMEDY: Final = (
@@ -42,7 +43,11 @@ def run_stats(options: StatsOptions) -> int:
         )
     if options.read_tokens and not any(is_dataset(name) for name in options.inputs):
         raise UsageError("--read-tokens reads the shards of a dataset, but no input is a dataset")
+    datasets = sum(map(is_dataset, options.inputs))
+    if options.generation and not datasets:
+        raise UsageError("--generation is for datasets, but no input is a dataset")
     try:
+        generations = generation_of_each(options.generation, datasets, name="--generation")
         preprocess = PreprocessOptions(
             inputs=options.inputs,
             out="",
@@ -54,7 +59,13 @@ def run_stats(options: StatsOptions) -> int:
         raise UsageError(str(error)) from error
     outputs = Outputs(json=options.json, csv=options.csv, html=options.html)
     try:
-        stats(preprocess, outputs, against=options.against, read_tokens=options.read_tokens)
+        stats(
+            preprocess,
+            outputs,
+            against=options.against,
+            read_tokens=options.read_tokens,
+            generations=generations,
+        )
     except MixedInputsError as error:
         raise UsageError(str(error)) from error
     except InputError as error:

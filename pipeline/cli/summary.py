@@ -23,7 +23,8 @@ from schemas.text.redact import without_credentials
 from schemas.vocabulary import GAPS
 
 _FEWEST_ASIDE: Final = 20
-"""If a split is empty, a hint suggests a larger share, which yields about this many records."""
+"""If a split is empty, a hint suggests a larger share. The suggested share yields about this many
+records."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -34,7 +35,9 @@ def padding_waste(manifest: Manifest) -> float:
     return 1 - tokens / (sequences * manifest.max_seq_len) if sequences else 0.0
 
 
-def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tuple[str, str]]:
+def summary_lines(
+    manifest: Manifest, fates: ResidueFates | None, *, advises_split: bool = True
+) -> Iterator[tuple[str, str]]:
     """Yield the lines of the summary: pairs of a name and a value.
 
     The spread of Σ length² is its standard deviation over the buckets of a split, divided by its
@@ -43,6 +46,8 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     Args:
         fates: for each reason, the number of residues that are in no bucket. With None, the lines
             with these numbers are omitted.
+        advises_split: whether the line of an empty split suggests a larger share. An append cannot
+            change the shares.
     """
     by_status = manifest.records_by_status
     left_out = ", ".join(
@@ -57,6 +62,9 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     yield "kept", f"{by_status[Status.KEPT]:,}"
     yield "duplicate", f"{by_status[Status.DUPLICATE]:,}"
     yield "left out", left_out or "0"
+    if manifest.retired:
+        rows = sum(entry.rows for entry in manifest.retired)
+        yield "retired", f"{plural(rows, 'record')}, listed in retired/; readers do not skip them"
     if metadata is not None:
         yield "metadata", metadata
     if manifest.sampled_clusters is not None:
@@ -77,8 +85,8 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
         counts = f"{plural(totals.buckets, 'bucket')}, {plural(totals.sequences, 'sequence')}"
         fill = f"{totals.tokens:,} tokens, fill {100 * totals.fill(manifest.capacity):.2f} %"
         balance = f"Σ length² spread {totals.spread:.4f}, max / mean {totals.peak:.3f}"
-        text = f"{counts}, {fill}, {balance}" if totals.buckets else _empty(manifest, split)
-        yield split, text
+        empty = _empty(manifest, split) if advises_split else "empty"
+        yield split, f"{counts}, {fill}, {balance}" if totals.buckets else empty
     most = max(totals.seqs_max for totals in manifest.splits.values())
     bucket = f"a bucket of {manifest.capacity:,} tokens"
     yield "slots", f"{manifest.slots} (at most {plural(most, 'sequence')} in {bucket})"
@@ -90,7 +98,7 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
 
 
 def _sampled(found: SampledClusters) -> str:
-    """Return what the variants show of the members of clusters."""
+    """Return how many members of clusters (kept records in them) the variants show."""
     of = f"{plural(found.clusters, 'cluster')} with {plural(found.members, 'member')}"
     drawn = f"{of}; a variant has one member of each"
     shown = found.members_shown
@@ -116,8 +124,8 @@ def metadata_line(manifest: Manifest) -> str | None:
     rows = plural(table.rows, "row")
     if not manifest.metadata_records:
         return (
-            f"no record found in {table.name} ({rows}): its keys must be accessions or ids, as "
-            "`thdpack inspect --record` shows them"
+            f"{table.name} ({rows}) matches no record of the inputs: its keys must be accessions "
+            "or ids, as `thdpack inspect --record` shows them"
         )
     return f"{manifest.metadata_records:,} of {total:,} records found in {table.name} ({rows})"
 
@@ -224,14 +232,22 @@ def print_built(
     for line in built.notes:
         print(f"{'note':>16}  {line}")
     if built.fresh and seconds is not None:
-        own = seconds - built.mmseqs_seconds
-        rate = f"{_number(size / own / 1e6)} MB/s of input"
-        mmseqs = (
-            f", besides {built.mmseqs_seconds:.1f} s of MMseqs2" if built.mmseqs_seconds else ""
-        )
-        read = f"{_number(size / 1e6, 1)} MB in {own:.1f} s{mmseqs}"
-        print(f"{'speed':>16}  {rate} ({read}), verified")
+        print(f"{'speed':>16}  {speed(manifest, seconds, built.mmseqs_seconds)}")
     print(f"{'dataset':>16}  {dataset}")
+
+
+def speed(manifest: Manifest, seconds: float, mmseqs_seconds: float = 0.0) -> str:
+    """Return the speed of a build.
+
+    Args:
+        manifest: manifest of the inputs that the build read.
+        seconds: duration of the build.
+        mmseqs_seconds: duration of the runs of MMseqs2.
+    """
+    size, own = sum(entry.bytes for entry in manifest.inputs), seconds - mmseqs_seconds
+    mmseqs = f", besides {mmseqs_seconds:.1f} s of MMseqs2" if mmseqs_seconds else ""
+    read = f"{_number(size / 1e6, 1)} MB in {own:.1f} s{mmseqs}"
+    return f"{_number(size / own / 1e6)} MB/s of input ({read}), verified"
 
 
 def _number(value: float, digits: int = 0) -> str:

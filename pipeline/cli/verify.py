@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from pipeline.build.verify.verify_dataset import verify_dataset
-from pipeline.cli.subcommand_options import VerifyOptions
+from pipeline.cli.options.subcommand_options import VerifyOptions
 from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials
 
@@ -16,11 +16,17 @@ def run_verify(options: VerifyOptions) -> int:
     Raises:
         ThdpackError: the manifest is missing or damaged, or the dataset's store does not answer.
     """
-    problems = verify_dataset(options.dataset, deep=options.deep, workers=options.workers)
+    problems = verify_dataset(
+        options.dataset,
+        deep=options.deep,
+        workers=options.workers,
+        generation=options.generation,
+    )
     for problem in problems:
         print(problem)
     if problems:
-        print(f"thdpack: {REBUILD}", file=sys.stderr)
+        print(f"thdpack verify: {REBUILD}", file=sys.stderr)
         return 1
-    print(f"{without_credentials(options.dataset)}: verified, nothing wrong")
+    deep = "; every row of records/ agrees with its buckets" if options.deep else ""
+    print(f"{without_credentials(options.dataset)}: verified, nothing wrong{deep}")
     return 0

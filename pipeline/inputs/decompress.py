@@ -21,7 +21,7 @@ _ZSTD: Final = (
     b"\x28\xb5\x2f\xfd",
     *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)),
 )
-"""First bytes of zstd frames, and of skippable frames. pzstd's files begin with a skippable one."""
+"""First bytes of zstd frames, and of skippable frames, with which files from pzstd begin."""
 _MAGIC: Final[tuple[tuple[bytes, Compression], ...]] = (
     (b"\x1f\x8b", "gzip"),  # also bgz: gzip with many members
     *((magic, "zstd") for magic in _ZSTD),
@@ -67,7 +67,7 @@ def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
     Callers must close the stream, because a gzip stream has a thread.
 
     Reading raises EOFError if the archive is truncated, and one of `broken_archive_errors` if it is
-    damaged. It raises ArchiveNeedsError if the archive needs a dictionary or too much memory.
+    damaged. Reading raises ArchiveNeedsError if the archive needs a dictionary or too much memory.
     """
     if compression == "none":
         return raw

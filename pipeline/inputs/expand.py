@@ -22,7 +22,7 @@ from pipeline.storage.retries import RemoteStore
 from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
-from schemas.manifest import MANIFEST_NAME
+from schemas.manifest import MANIFEST_NAME, WORK
 
 _LISTING: Final = 600 << 20
 """A listing has the same deadline as a read of this many bytes. The deadline is long enough to list
@@ -79,7 +79,7 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
         return _expand_url(text, format)
     path = Path(text)
     if path.is_dir():
-        if (path / MANIFEST_NAME).is_file() and (path / "records").is_dir():
+        if is_dataset_folder(path):
             raise InputError(
                 "a thdpack dataset, not an input: name the files that it was built from",
                 source=text,
@@ -133,7 +133,7 @@ def _is_inside(out: Path, text: str) -> bool:
 
 
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
-    """Expand a URL into objects, each with its entry in a listing to save a later request."""
+    """Expand a URL into objects and their entries in a listing. An entry saves a later request."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     fs, path = file_system(text)
@@ -205,8 +205,18 @@ def _files_in(folder: Path) -> tuple[list[str], list[Skipped]]:
 
     files: list[str] = []
     odd: dict[str, str] = {}
+    datasets: list[Skipped] = []
     for place, folders, names in os.walk(folder, onerror=refused):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        datasets += [
+            _dataset_inside(folder, Path(place, name))
+            for name in sorted(folders)
+            if is_dataset_folder(Path(place, name))
+        ]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and not is_dataset_folder(Path(place, name))
+        ]
         for name in [*folders, *(name for name in names if not name.startswith("."))]:
             path = str(Path(place, name))
             reason = _not_a_file(path)
@@ -218,7 +228,25 @@ def _files_in(folder: Path) -> tuple[list[str], list[Skipped]]:
         Skipped(names=(below(str(folder), path),), line=as_text(f"{path}: {odd[path]}"))
         for path in sorted(odd, key=os.fsencode)
     ]
-    return sorted(files, key=os.fsencode), skipped
+    return sorted(files, key=os.fsencode), [*skipped, *datasets]
+
+
+def is_dataset_folder(path: Path) -> bool:
+    """Return whether a folder is a dataset, or holds the files of an unfinished build."""
+    is_dataset = (path / MANIFEST_NAME).is_file() and (path / "records").is_dir()
+    return is_dataset or (path / WORK).is_dir()
+
+
+def _dataset_inside(folder: Path, dataset: Path) -> Skipped:
+    """Return a dataset in an input folder as a skipped folder."""
+    names = [below(str(folder), os.path.join(*found)) for found in _paths_below(dataset)]
+    return Skipped(names=tuple(names), line=as_text(f"{dataset}: a thdpack dataset, not an input"))
+
+
+def _paths_below(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the folder of each file below a folder, and the file's name."""
+    for place, _, names in os.walk(folder):
+        yield from ((place, name) for name in names)
 
 
 def _not_a_file(path: str) -> str | None:
@@ -237,5 +265,5 @@ def _not_a_file(path: str) -> str | None:
 
 
 def special(mode: int) -> str:
-    """Return the name of a special file."""
+    """Return the kind of a special file, for messages."""
     return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"

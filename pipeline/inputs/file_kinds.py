@@ -1,8 +1,8 @@
-"""Detect, from a file's first bytes, what kind of file it is if it is not FASTA. Error messages
-name the kind."""
+"""Detect the kind of a file that is not FASTA from its first bytes, for error messages."""
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass
 from textwrap import shorten
@@ -82,8 +82,9 @@ _BASE_PAIRS: Final = re.compile(rb" \d+ bp\b")
 _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 _CSV: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\w\" .-]+([,\t])[\w\" .()\[\]-]*(?:\1[^\r\n]*)?\r?\n")
 _MOST_WORDS: Final = 4
-"""Maximum number of words in a table's column name. A first line with a longer cell is taken for
-prose with commas, not for column names."""
+"""Maximum number of words in a table's column name."""
+_ROWS: Final = 20
+"""Number of lines in which to count cells, to distinguish a table from prose with commas."""
 _HEADER: Final = re.compile(rb"(?:\xef\xbb\xbf|^)>", re.MULTILINE)
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x7f]")
 _RESIDUES: Final = re.compile(rb"[A-Z*-]*|[a-z*-]*")
@@ -139,22 +140,39 @@ def foreign(head: bytes, *, packed: bool) -> Foreign | None:
     if _JSON.match(head):
         return Foreign(f"JSON: {_CONVERT}")
     table = _CSV.match(head)
-    if table and _longest_cell(table) <= _MOST_WORDS:
+    if table and _is_table(head, table.group(1).decode()):
         name = "csv" if table.group(1) == b"," else "tsv"
         return Foreign(f"{name.upper()}, a table of text", f"read it with --format {name}")
     return None if _HEADER.search(head) or _BINARY.search(head) else _plain_text(head)
 
 
-def _longest_cell(table: re.Match[bytes]) -> int:
-    """Return the largest number of words in a cell of a table's first line."""
-    return max(len(cell.split()) for cell in table[0].split(table[1]))
+def _is_table(head: bytes, delimiter: str) -> bool:
+    """Return whether a text is a table, and not prose with commas.
+
+    The first line of a table has names of columns, which are short. The other lines have as many
+    cells as the first.
+    """
+    text = head.decode("utf-8-sig", "replace")
+    lines = text.splitlines()[: _ROWS + 1]
+    if len(head) >= HEAD_BYTES:
+        lines = lines[:-1]  # the last line may be incomplete
+    try:
+        rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+    except csv.Error:
+        return False
+    names = rows[0]
+    return (
+        len(rows) > 1
+        and all(len(row) == len(names) for row in rows)
+        and all(len(name.split()) <= _MOST_WORDS and not name.endswith(".") for name in names)
+    )
 
 
 def _plain_text(head: bytes) -> Foreign:
-    """Return the kind or the first words of a text without a header, and a remedy."""
+    """Return the kind of a text without a header, or its first words, and a remedy."""
     words = head.decode("utf-8", "replace").removeprefix("\ufeff").split()
     if not words:
-        return Foreign("a file of blanks: give FASTA")
+        return Foreign("a file with only white space: give FASTA")
     if all(_RESIDUES.fullmatch(line) for line in head.splitlines()[:_LINES]):
         return Foreign(
             "residues without a header: write a line such as >name above each sequence, because "

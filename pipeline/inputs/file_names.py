@@ -23,7 +23,7 @@ _NOT_IN_FOLDERS: Final = {
 }
 """Names of formats, by suffix. The user must name each file of these formats, not its folder."""
 _LIKELY: Final = (".fna", ".ffn", ".frn", *_NOT_IN_FOLDERS)
-"""Suffixes of sequence files that are not read from folders. The first three mean nucleotides."""
+"""Suffixes of sequence files that are not read from folders, first those of nucleotides."""
 _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
 _MOST_NAMED: Final = 3
 """Maximum number of a folder's pipes, devices and broken links that an error names."""

@@ -24,7 +24,7 @@ from pipeline.storage.ranged_file import request_with_retries
 from pipeline.storage.retries import AT_ONCE, RemoteStore
 from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, version_tag_of
-from schemas.errors import InputError
+from schemas.errors import InputError, OptionError
 from schemas.text.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
@@ -61,8 +61,9 @@ def find_sources(
     Returns:
         Sources, and the skipped files of input folders and globs.
     Raises:
-        InputError: an input is missing, is named twice, cannot be read, or looks like nucleotides
-            or an alignment; or a pattern of `ignore` matches no file.
+        InputError: an input is missing, cannot be read, or looks like nucleotides or an alignment;
+            or a pattern of `ignore` matches no file.
+        OptionError: an input is named twice.
     """
     named: list[Named] = []
     in_folders: set[str] = set()
@@ -82,8 +83,9 @@ def find_sources(
     for url, _ in named:
         key = url if is_url(url) or url == "-" else os.path.realpath(url)
         if key in seen:
-            raise InputError(
-                "named twice among the inputs; its records would all be duplicates", source=url
+            raise OptionError(
+                f"{as_text(url)}: named twice among the inputs; its records would all be "
+                "duplicates: name it once"
             )
         seen.add(key)
     names = relative_names([url for url, _ in named])
@@ -167,6 +169,8 @@ def _source(
     with open_input(place) as file:
         head = file.read(LOOK_BYTES)
         size, fingerprint = size_and_fingerprint(place, info)
+    if not head:
+        raise InputError("the file is empty", source=place)
     compression = detect(head)
     if format == "auto":
         format = recognised(head, suffix(url))

@@ -18,7 +18,8 @@ class RecordBlock:
 
     The arrays are views of buffers that the next block reuses.
 
-    tokens:  uint8[T], residues of all records, no specials; record i is tokens[ends[i-1]:ends[i]]
+    tokens: uint8[T], residues of all records, without <cls> and <eos>; record i is
+        tokens[ends[i-1]:ends[i]]
     ends:    int64[R], index after each record's last token
     ids:     uint8[…], UTF-8 of all ids; id i is ids[id_ends[i-1]:id_ends[i]]
     id_ends: int64[R], index after each id's last byte
@@ -63,8 +64,8 @@ Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
 The last list has one hash for each piece (part of equal size) of the input's range; all other lists
 are empty. For Parquet and Arrow, the last list is empty, too.
 
-Callers must close the iterator, because a stream that was not read to its end keeps threads and a
-file open.
+Callers must close the iterator, because a stream that was not read to its end keeps its threads
+running and its file open.
 """
 
 

@@ -1,8 +1,8 @@
 """Judge samples of the tokens in each block of records that a task reads.
 
 While a build is planned, only the beginnings of FASTA files are judged. Nucleotides or an alignment
-may also be in files of other formats, or later in a FASTA file. Tasks therefore look at up to
-_PLACES places in each block.
+may also be in files of other formats, or later in a FASTA file. Tasks therefore examine up
+to _PLACES places in each block.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _PLACES: Final = 16
 _LOOK_TOKENS: Final = 1 << 9
 """Number of tokens that are examined first at each place."""
 _LATER_TOKENS: Final = 1 << 18
-"""Number of tokens to judge if a place looks odd. So many tokens of proteins do not look like
-nucleotides by chance."""
+"""Number of tokens to judge if a place looks odd. In a sample of this size, proteins do not look
+like nucleotides by chance."""
 _ANNOTATED: Final = frozenset({"genbank", "embl"})
 """Formats whose records are genomes with annotated genes."""
 _GIVE_PROTEINS: Final = (
-    "Give the proteins of its genes instead, as FASTA (.faa) or GenPept (.gp): thdpack reads the "
-    "sequences of records, not the /translation of their features"
+    "It reads the sequences of records, not the /translation of their features. Give the proteins "
+    "of the genes instead, as FASTA (.faa) or GenPept (.gp)"
 )
 _GAP_TOKENS: Final = np.array([ESM2.id(gap) for gap in GAPS])
 _OTHER, _NUCLEOTIDE, _GAP = range(3)
@@ -52,7 +52,7 @@ _KINDS[_GAP_TOKENS] = _GAP
 def refuse_other_tokens(
     source: Source, block: RecordBlock, allowed: Allowed, *, first: bool, judged: bool
 ) -> None:
-    """Refuse a source if nucleotides or an alignment begin in a block of its records.
+    """Refuse a source if a block of its records looks like nucleotides or an alignment.
 
     Args:
         first: whether the block begins with the source's first record.
@@ -70,7 +70,7 @@ def refuse_other_tokens(
 def other_tokens(
     source: Source, block: RecordBlock, allowed: Allowed, *, first: bool, judged: bool = False
 ) -> OtherLetters | None:
-    """Judge a block of a source of any format. Return the reason to refuse the source, or None.
+    """Judge a block of records in any format. Return the reason to refuse the source, or None.
 
     If no place looks odd, the check takes about 0.2 % of a map task's time.
 

@@ -30,8 +30,8 @@ from schemas.errors import InputError
 from schemas.vocabulary import GAPS
 
 LOOK_BYTES: Final = 1 << 12
-"""Number of bytes of each input to examine first. Such a small read of an object in a store starts
-no prefetch."""
+"""Number of bytes of each input to examine first. A read of this size does not start a prefetch
+from a store."""
 SAMPLE_BYTES: Final = 1 << 20
 """Number of bytes of text to read and judge if an input's first bytes look odd."""
 
@@ -69,7 +69,7 @@ def _plain(source: Source, head: bytes) -> bytes | None:
         return None  # the first block of a zstd, xz or bzip2 file may be longer than `head`
     try:
         return _unix(zlib.decompressobj(31).decompress(head, 4 * LOOK_BYTES))
-    except zlib.error:  # the task that reads the archive raises an error
+    except zlib.error:  # the task that reads the compressed file raises an error
         return None
 
 

@@ -1,4 +1,4 @@
-"""The rules that tell nucleotides and alignments from proteins, and the words of a refusal."""
+"""Rules that distinguish nucleotides and alignments from proteins, and texts of refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schemas.vocabulary import GAPS
 
 NUCLEOTIDES: Final = b"ACGTUN"
 CERTAIN: Final = 0.2
-"""A text is certainly protein if the share of letters other than NUCLEOTIDES is above this."""
+"""A text is certainly protein if its share of letters outside NUCLEOTIDES exceeds this value."""
 TRANSLATE: Final = "Translate it first"
 _SHARE: Final = 0.95
 _ENOUGH_LETTERS: Final = 1_000

@@ -18,15 +18,15 @@ MAX_RECORD_BYTES: Final = 128 << 20
 """Maximum length of a record in bytes. All proteins are far shorter. The limit stops a file
 without line ends from filling the memory."""
 _OVERLAP: Final = 64 << 10
-"""Number of bytes read first beyond a range, to find the end of the range's last record. Later
+"""Size in bytes of the first read beyond a range, to find the end of the range's last record. Later
 reads beyond the range are longer."""
 
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1f]")
-"""Bytes that no text has."""
+"""Control characters that do not occur in text."""
 _LOOKED_AT: Final = 512
-"""Number of bytes in which to look for such bytes."""
+"""Number of bytes in which to look for these control characters."""
 
 
 def whole_records(
@@ -133,7 +133,7 @@ def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
 
 
 def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
-    """Read until the buffer holds `wanted` bytes or the stream ends. Return how many it holds."""
+    """Read until the buffer holds `wanted` bytes or the stream ends. Return its number of bytes."""
     view = memoryview(buffer)
     while filled < wanted:
         count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # raw streams have it

@@ -18,8 +18,8 @@ from schemas.errors import InputError
 from schemas.vocabulary import Vocabulary
 
 _STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-"""End marker of an Arrow stream. Its first four bytes begin every message, except in files written
-before 2019."""
+"""End marker of an Arrow stream. Every message begins with the marker's first four bytes, except in
+files written before 2019."""
 _BLOCK_RECORDS: Final = 1 << 15
 
 
@@ -35,7 +35,7 @@ def read_table(
     Hugging Face's `save_to_disk` writes Arrow streams.
 
     Raises:
-        InputError: a column is missing, or the sequence column holds no strings, or the file is
+        InputError: a column is missing, the sequence column holds no strings, or the file is
             damaged.
     """
     with table_errors(source), open_input(source.url) as raw:
@@ -52,7 +52,7 @@ def check_table_columns(source: Source, sequence_column: str, id_column: str) ->
     """Check the schema of a table.
 
     Raises:
-        InputError: a column is missing, or the sequence column holds no strings, or the file is
+        InputError: a column is missing, the sequence column holds no strings, or the file is
             damaged.
     """
     with table_errors(source), open_input(source.url) as raw:
@@ -61,7 +61,7 @@ def check_table_columns(source: Source, sequence_column: str, id_column: str) ->
 
 @contextmanager
 def table_errors(source: Source) -> Iterator[None]:
-    """Turn errors of pyarrow, of the system and of a record's text into an InputError."""
+    """Turn errors of pyarrow, the operating system or a record's text into an InputError."""
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:

@@ -67,20 +67,7 @@ def test_torchrun_works_in_a_folder_that_has_packages_with_our_names(
     assert (tmp_path / "run" / "export" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        ((), 2, "presets:"),
-        (("--help",), 0, "presets:"),
-        (("-h",), 0, "presets:"),
-        (("esm2-8m", "--help"), 0, "--learning-rate"),
-        (("esm2-9m", "--help"), 2, "no preset esm2-9m: did you mean esm2-8m?"),
-    ],
-)
-def test_the_help_of_train_works_without_pip_extras(
-    tmp_path: Path, words: tuple[str, ...], code: int, said: str
-) -> None:
-    program = f"""
+WITHOUT_EXTRAS = f"""
 import sys
 class OnlyTheCore:
     def find_spec(self, name, path=None, target=None):
@@ -90,15 +77,30 @@ sys.meta_path.insert(0, OnlyTheCore())
 import thdpack
 thdpack.main()
 """
-    done = python("-c", program, "train", *words, where=tmp_path)
+"""Program that runs `thdpack` as if no pip extra were installed."""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "PRESET is missing: "),
+        (("--help",), 0, "presets:"),
+        (("-h",), 0, "presets:"),
+        (("esm2-8m", "--help"), 0, "--learning-rate"),
+        (("esm2-9m", "--help"), 2, "no preset esm2-9m: did you mean esm2-8m?"),
+    ],
+)
+def test_the_help_of_train_works_without_pip_extras(
+    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    done = python("-c", WITHOUT_EXTRAS, "train", *words, where=tmp_path)
     assert done.returncode == code, done.stderr
     assert said in done.stdout + done.stderr
 
 
 def test_training_without_torch_prints_one_line_that_names_the_extra(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['torch'] = None; import thdpack; thdpack.main()"
-    done = python("-c", program, "train", "esm2-8m", where=tmp_path)
-    assert done.returncode == 1
+    done = python("-c", WITHOUT_EXTRAS, "train", "esm2-8m", "--data", "d", where=tmp_path)
+    assert done.returncode == 2
     assert done.stderr == f"thdpack train: training needs torch: pip install -e '{REPO}[train]'\n"
 
 
@@ -148,7 +150,7 @@ def test_a_wheel_has_our_packages_in_one_folder_and_no_generated_c_files(wheel: 
     assert names == {"thdpack.py", "thdpack.pth", *expected}
 
 
-def test_an_installed_wheel_hides_another_package_only_after_import_thdpack(
+def test_an_installed_wheel_hides_a_module_named_trainer_only_after_import_thdpack(
     wheel: Path, tmp_path: Path
 ) -> None:
     site = tmp_path / "site"

@@ -18,7 +18,7 @@ from tests.helpers.data.damage import DAMAGES
 
 @pytest.fixture(scope="module")
 def cropped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a dataset of three variants, whose record `long` is cropped."""
+    """Build a dataset of three variants. Only the record `long` is cropped."""
     folder = tmp_path_factory.mktemp("cropped")
     text = "".join(f">short{i}\n{'ACDEFGHIKL'[i:]}\n" for i in range(9))
     (folder / "in.fasta").write_text(f"{text}>long\n{'ACDEFGHIKLMNPQRSTVWY' * 10}\n")
@@ -51,7 +51,7 @@ def test_inspect_reports_a_damaged_file_in_one_line_with_the_remedy(
     spoil(spoiled)
     done = run("inspect", dataset, *words)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"thdpack: {spoiled}: ")
+    assert done.stderr.startswith(f"thdpack inspect: {spoiled}: ")
     assert DAMAGES[damage][1] in done.stderr
     assert done.stderr.endswith(f"; {REBUILD}\n")
     assert done.stderr.count("\n") == 1
@@ -89,7 +89,9 @@ def test_a_path_below_a_file_is_reported_as_missing_or_as_not_writable(
 ) -> None:
     below = tmp_path / "file" / "x"
     below.parent.write_text(">a\nMKV\n")
-    assert run("inspect", below).stderr.startswith(f"thdpack: {below}: there is no such folder: ")
+    assert run("inspect", below).stderr.startswith(
+        f"thdpack inspect: {below}: there is no such folder: "
+    )
     done = run("preprocess", sample, "--out", below)
-    said = f"thdpack: cannot write to {below}: Not a directory; choose another --out\n"
+    said = f"thdpack preprocess: cannot write to {below}: Not a directory; choose another --out\n"
     assert done.stderr == said

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from pipeline.build.options import PreprocessOptions
+from schemas.text.option_checks import flag
 from tests.helpers.processes.command_line import Run, preprocess
 
 
@@ -30,7 +33,7 @@ from tests.helpers.processes.command_line import Run, preprocess
         ),
         ("bench-reader d --seconds -1", "--seconds is -1.0, expected more than 0"),
         ("plan --data d --tokens -1", "--tokens is -1, expected at least 0"),
-        ("bench-reader d --rank 8 --world-size 8", "--rank is 8, expected at least 0, up to 7"),
+        ("bench-reader d --rank 8 --world-size 8", "--rank is 8, expected less than --world-size"),
         ("bench-reader d --split vaild", "--split is 'vaild', expected train, valid or test"),
         ("bench-reader d --cache-dir s3://a/b", "--cache-dir is s3://a/b, a URL: the cache must"),
         ("inspect d --split vaild", "--split is 'vaild', expected train, valid or test"),
@@ -55,7 +58,7 @@ def test_a_value_that_is_not_allowed_gives_a_one_line_error_that_names_the_optio
 ) -> None:
     done = run(*words.split())
     assert done.returncode == 2
-    assert done.stderr.startswith(f"thdpack: {said}")
+    assert done.stderr.startswith(f"thdpack {words.split()[0]}: {said}")
     assert done.stderr.count("\n") == 1
 
 
@@ -85,3 +88,62 @@ def test_the_help_shows_neither_an_empty_default_nor_the_word_none(run: Run, com
 def test_an_optional_number_may_be_given_as_none(run: Run) -> None:
     done = run("preprocess", "--out", "d", "--workers", "None", "--max-seqs", "None")
     assert "no input given" in done.stderr
+
+
+def test_the_help_of_preprocess_shows_every_option_once_in_a_group(run: Run) -> None:
+    shown = run("preprocess", "--help").stdout
+    titles = re.findall(r"^╭─ (\w+) options ─", shown, re.MULTILINE)
+    assert titles == ["output", "packing", "split", "input", "filter", "execution"]
+    listed = re.findall(r"^│ (--[a-z-]+)", shown, re.MULTILINE)
+    names = {flag(field.name) for field in fields(PreprocessOptions)} - {"--inputs"}
+    assert sorted(listed) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            "--capacity 512",
+            2,
+            "--max-seq-len 1024 does not fit --capacity 512: give --max-seq-len 512 or less, or a "
+            "larger --capacity",
+        ),
+        (
+            "--capacity -5",
+            2,
+            "--capacity is -5, expected at least 3: a sequence has <cls>, at least one residue, "
+            "and <eos>",
+        ),
+        ("--memory 2", 2, "--memory 2 means 2 bytes, less than one task needs: give at least 256M"),
+        ("--exclude /none/no.fa", 1, "--exclude /none/no.fa: no such file"),
+    ],
+)
+def test_a_refused_value_names_its_option_and_a_remedy(
+    run: Run, sample: Path, tmp_path: Path, words: str, code: int, said: str
+) -> None:
+    done = run("preprocess", sample, "--out", tmp_path / "out", *words.split())
+    assert (done.returncode, done.stderr) == (code, f"thdpack preprocess: {said}\n")
+
+
+@pytest.mark.parametrize("option", ["--html", "--json", "--csv"])
+def test_stats_creates_no_parent_folder_of_its_files(
+    run: Run, sample: Path, tmp_path: Path, option: str
+) -> None:
+    parent = tmp_path / "none"
+    done = run("stats", sample, option, parent / "file")
+    said = f"thdpack stats: {option} {parent}/file: there is no folder {parent}: create it first\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    assert not parent.exists()
+
+
+def test_the_summary_of_an_append_suggests_no_option_that_append_lacks(
+    run: Run, sample: Path, tmp_path: Path
+) -> None:
+    records = sample.read_text().split(">")[1:]
+    (small := tmp_path / "small.fasta").write_text("".join(f">{each}" for each in records[:3]))
+    (more := tmp_path / "more.fasta").write_text("".join(f">{each}" for each in records[3:6]))
+    first = run("preprocess", small, "--out", tmp_path / "out")
+    assert "--split train=" in first.stdout
+    second = run("append", tmp_path / "out", more)
+    assert (second.returncode, "valid  empty\n" in second.stdout) == (0, True)
+    assert "--split" not in second.stdout

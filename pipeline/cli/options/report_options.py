@@ -7,7 +7,8 @@ from typing import Annotated, Optional
 
 import tyro
 
-from pipeline.cli.subcommand_options import Dataset, Ignore
+from pipeline.cli.options.build_options import Ignore
+from pipeline.cli.options.subcommand_options import Dataset
 from schemas.shard import Long
 
 _STATS_INPUTS_HELP = (
@@ -53,6 +54,12 @@ class StatsOptions:
     read_tokens: bool = False
     """Only for datasets on a local disk: also read all shards, count letters and buckets again, and
     fail if the manifest differs."""
+    generation: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="N|latest")
+    ] = ()
+    """Only for datasets: generation to report on. Default: latest. It is a number or digest that
+    `thdpack generations` prints. With two datasets, give the option twice, in their order, such as
+    to compare two generations of one dataset."""
     capacity: Optional[int] = None  # noqa: UP045
     """Only for raw sequences: tokens per bucket of the predicted build. Default: 16384."""
     max_seq_len: Optional[int] = None  # noqa: UP045

@@ -13,73 +13,14 @@ import tyro
 from pipeline.build.options import PreprocessOptions
 from schemas.models import ESM2_MODELS
 from schemas.text.byte_size_option import ByteSize
+from schemas.text.generation import LATEST, parse_generation
 from schemas.text.option_checks import LOCAL_CACHE, check_local, check_range
-
-INPUTS_HELP = (
-    "Files, folders or globs, on a disk or in a store (s3://…, gs://…); files at https://…; "
-    "@LIST for a file that lists inputs, one per line; - for standard input. "
-    "FASTA, plain or compressed (gz, bgz, zst, xz, bz2); "
-    "Parquet, Arrow, CSV or TSV with a sequence column. CSV and TSV files in a folder are skipped: "
-    "name the files themselves."
-)
-
-
-OUT_HELP = (
-    "Folder or URL (s3://…, gs://…) of the dataset, created if it is missing. "
-    "An existing dataset stays valid until the new manifest replaces the old one."
-)
-
-
-Ignore = Annotated[
-    tyro.conf.UseAppendAction[tuple[str, ...]],
-    tyro.conf.arg(metavar="GLOB"),
-]
-
-
-Exclude = Annotated[
-    tyro.conf.UseAppendAction[tuple[str, ...]],
-    tyro.conf.arg(metavar="FILE"),
-]
-
 
 _MODEL_HELP = f"Preset: {', '.join(ESM2_MODELS)}."
 
 
+GenerationName = Annotated[str, tyro.conf.arg(metavar="N|latest")]
 Dataset = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreprocessArguments(PreprocessOptions):
-    __doc__ = PreprocessOptions.__doc__
-    # tyro's settings of these fields are here and not in PreprocessOptions: workers import
-    # PreprocessOptions, and should not have to import tyro.
-
-    inputs: Annotated[
-        tuple[str, ...],
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="INPUT [INPUT …]", help=INPUTS_HELP, help_behavior_hint="(required)"),
-    ]
-    out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
-    ignore: Ignore = ()
-    where: Annotated[Optional[str], tyro.conf.arg(metavar="SQL")] = None  # noqa: UP045
-    exclude: Exclude = ()
-    clusters: Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")] = None  # noqa: UP045
-    sample_clusters: Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")] = None  # noqa: UP045
-    metadata: Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")] = None  # noqa: UP045
-    split: Annotated[str, tyro.conf.arg(metavar="SHARES")] = PreprocessOptions.split
-
-
-class PlanTasksArguments(PreprocessArguments):
-    """Cut a build into tasks for a scheduler. Accepts the options of `thdpack preprocess`, except
-    `--executor ray` and `--scratch`.
-
-    All machines need access to the dataset's folder. Afterwards, run every map task: `thdpack
-    run-task DATASET --plan PLAN --stage map --index N`. Then run every task of the other
-    stages that this command prints, one stage after another. Finally, run `thdpack commit DATASET
-    --plan PLAN`. On Slurm, deploy/slurm/preprocess.sbatch runs all of these commands.
-
-    Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +28,6 @@ class PlanTasksOptions:
     """Options of the build to plan."""
 
     preprocess: PreprocessOptions
-
-    def __post_init__(self) -> None:
-        if self.preprocess.executor != "processes":
-            raise ValueError("--executor is for preprocess: a scheduler runs planned tasks")
-        if self.preprocess.scratch is not None:
-            raise ValueError(
-                "--scratch is a folder of this machine, but other machines run the tasks: omit it"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +50,7 @@ class RunTaskOptions:
     `link` has tasks only with --clusters or --sample-clusters, and `draw` only with
     --sample-clusters."""
     array_size: Optional[int] = None  # noqa: UP045
-    """Number of elements of the array job, which may be less than the number of tasks. The command
+    """Number of elements of the array job. It may be less than the number of tasks. The command
     runs the tasks index, index + array-size, index + 2 × array-size, … of the stage."""
     plan: Optional[str] = None  # noqa: UP045
     """Digest of the plan, which plan-tasks printed. The command fails if the dataset now has
@@ -177,8 +110,11 @@ class VerifyOptions:
     """Also compare every row of records/ with the buckets that hold its sequences."""
     workers: Optional[int] = None  # noqa: UP045
     """Number of processes. Default: one for each core."""
+    generation: GenerationName = LATEST
+    """Generation to check: latest, or a number or digest that `thdpack generations` prints."""
 
     def __post_init__(self) -> None:
+        parse_generation(self.generation, name="--generation")
         if self.workers is not None:
             check_range(self, "workers", least=1)
 
@@ -199,8 +135,11 @@ class InspectOptions:
     record: Optional[str] = None  # noqa: UP045
     """Id, accession or entry name of the records to show. The command prints the shard and row of
     each kept record, and for any other record the reason why it was left out."""
+    generation: GenerationName = LATEST
+    """Generation to show: latest, or a number or digest that `thdpack generations` prints."""
 
     def __post_init__(self) -> None:
+        parse_generation(self.generation, name="--generation")
         if self.bucket is not None and self.record is not None:
             raise ValueError("--bucket and --record show different things: give only one of these")
         if self.bucket is not None:
@@ -236,13 +175,21 @@ class BenchReaderOptions:
     """Maximum bytes of shards in --cache-dir, for example 20G."""
     prefetch: int = 4
     """Number of shards to fetch, verify and memory-map ahead of those in use."""
+    generation: GenerationName = LATEST
+    """Generation to read: latest, or a number or digest that `thdpack generations` prints."""
     log_json: bool = False
     """Print one JSON line instead of text."""
 
     def __post_init__(self) -> None:
+        parse_generation(self.generation, name="--generation")
         check_range(self, "seconds", above=0)
         check_range(self, "world_size", least=1)
-        check_range(self, "rank", least=0, most=self.world_size - 1)
+        check_range(self, "rank", least=0)
+        if self.rank >= self.world_size:
+            raise ValueError(
+                f"--rank is {self.rank}, expected less than --world-size, which is "
+                f"{self.world_size}"
+            )
         check_range(self, "seed", "prefetch", least=0)
         check_local("--cache-dir", self.cache_dir or "", LOCAL_CACHE)
 

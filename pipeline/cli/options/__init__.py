@@ -1,0 +1,1 @@
+"""Options of the subcommands, with their help texts."""
