@@ -8,8 +8,11 @@ docs/decisions/0014-import-names.md has the reasons.
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 _PACKAGES: Final = ("packers", "pipeline", "schemas", "trainer")
@@ -56,20 +59,44 @@ def main() -> None:
     `train` is run here, because `pipeline` must not import the trainer.
     """
     try:
+        if sys.argv[1:3] == ["help", "train"]:
+            sys.argv[1:] = ["train", *sys.argv[3:], "--help"]
         if sys.argv[1:2] == ["train"]:
             _train(sys.argv[2:])
             return
-        from pipeline.cli.main import main as run_pipeline  # found only with the new sys.path
+        with _ended_by_ctrl_c():
+            from pipeline.cli.main import main as run_pipeline  # found only with the new sys.path
 
         run_pipeline()
-    except KeyboardInterrupt:  # Ctrl-C during an import, before a command has begun
+    except KeyboardInterrupt:  # Ctrl-C before a command has begun
         print("thdpack: interrupted", file=sys.stderr)
         sys.exit(130)
 
 
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C print one line and end the process. Use this for imports: some libraries turn a
+    KeyboardInterrupt into another error, such as a RuntimeError of torch."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # a background job ignores Ctrl-C
+        return
+    signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"thdpack: interrupted\n")
+    os._exit(130)
+
+
 def _train(arguments: Sequence[str]) -> None:
-    if not arguments or {"-h", "--help"} & set(arguments):
-        from trainer.config import parse  # without torch: help is quick and needs no pip extra
+    if "LOCAL_RANK" not in os.environ:  # under torchrun, only one rank may print an error
+        # without torch: help and errors are quick, and help needs no pip extra
+        with _ended_by_ctrl_c():
+            from trainer.config import parse
 
         try:
             try:
@@ -80,13 +107,16 @@ def _train(arguments: Sequence[str]) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
     try:
-        from trainer.train import main as train  # torch takes seconds to import
+        with _ended_by_ctrl_c():
+            from trainer.train import main as train  # torch takes seconds to import
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
         from schemas.text.phrases import install_command
 
-        sys.exit(f"thdpack train: training needs {error.name}: {install_command('train')}")
+        remedy = install_command("train")
+        print(f"thdpack train: training needs {error.name}: {remedy}", file=sys.stderr)
+        sys.exit(2)
     train(arguments)
 
 

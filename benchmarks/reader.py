@@ -2,6 +2,7 @@
 
     thdpack preprocess swissprot.fasta --out data/swissprot
     python -m benchmarks.reader data/swissprot
+    python -m benchmarks.reader data/swissprot --generations 100
     python -m benchmarks.reader data/swissprot --fasta swissprot.fasta \\
         --peers litdata litdata-tokens datasets datasets-streaming mosaicml online
 
@@ -36,10 +37,11 @@ import tyro
 import xxhash
 
 from benchmarks.training.peers import Peer, Rows, peer
+from pipeline.build.generations.merge_manifests import entry_of
 from pipeline.reader import ShardReader
-from pipeline.storage.read_manifest import read_manifest
-from schemas.manifest import Manifest
-from schemas.manifest_entries import VariantEntry
+from pipeline.storage.read_manifest import generation_name, read_manifest
+from schemas.manifest import GENERATIONS, MANIFEST_NAME, Manifest
+from schemas.manifest_entries import GenerationEntry, VariantEntry
 from schemas.text.phrases import plural
 
 
@@ -64,6 +66,9 @@ class Options:
     """Number of buckets in each shard of the dataset to open and resume."""
     variants: int = 1
     """Number of variants of the dataset to open and resume."""
+    generations: int = 1
+    """Number of generations of the dataset to open and resume. Each adds as many of its shards. The
+    benchmark also opens an earlier generation, which has half of the shards."""
 
 
 def ours(options: Options) -> Rows:
@@ -116,10 +121,10 @@ import json, sys, time
 started = time.perf_counter()
 from pipeline.reader import ShardReader
 imported = time.perf_counter()
-reader = ShardReader(sys.argv[1])
+reader = ShardReader(sys.argv[1], generation=sys.argv[3])
 next(reader)
 first = time.perf_counter()
-other = ShardReader(sys.argv[1])
+other = ShardReader(sys.argv[1], generation=sys.argv[3])
 state = {**other.state_dict(), "position": 10**9}
 opened = time.perf_counter()
 other.load_state_dict(state)
@@ -139,20 +144,13 @@ def many_shards(options: Options) -> None:
     """In fresh processes, time how long a dataset of many shards takes to open and to resume."""
     work = Path(tempfile.mkdtemp(dir=options.dataset.absolute().parent, prefix="thdpack-many-"))
     try:
-        manifest = linked(options, work)
-        runs = []
-        for _ in range(options.rounds + 1):
-            command = [sys.executable, "-c", FRESH, str(work), str(20 * options.buckets)]
-            runs.append(
-                json.loads(
-                    subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                )
-            )
-        figures = [statistics.median(values) for values in zip(*runs[1:], strict=True)]
+        manifest = grown(linked(options, work), options.generations, work)
+        figures = measured(options, work, "latest")
         size = (work / "manifest.json").stat().st_size
         print(
             f"{manifest.variants * len(manifest.shards['train']):,} shards, "
             f"{figures[4]:,.0f} buckets, {plural(manifest.variants, 'variant')}, "
+            f"{plural(manifest.generation, 'generation')}, "
             f"manifest of {size / 1e6:.1f} MB; medians over fresh processes:"
         )
         print(f"  import pipeline.reader                    {figures[0]:.3f} s")
@@ -161,8 +159,45 @@ def many_shards(options: Options) -> None:
         print(
             f"  RssAnon after reading as many buckets as 20 shards hold: {figures[3] / 1e6:.0f} MB"
         )
+        if manifest.generation > 1:
+            middle = str(manifest.generation // 2)
+            opened = measured(options, work, middle)[1]
+            print(f"  open generation {middle}, to first bucket         {opened:.3f} s")
     finally:
         shutil.rmtree(work)
+
+
+def measured(options: Options, dataset: Path, generation: str) -> list[float]:
+    """Return the medians of the figures that FRESH prints, over fresh processes."""
+    command = [sys.executable, "-c", FRESH, str(dataset), str(20 * options.buckets), generation]
+    runs = []
+    for _ in range(options.rounds + 1):
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        runs.append(json.loads(done.stdout))
+    return [statistics.median(values) for values in zip(*runs[1:], strict=True)]
+
+
+def grown(manifest: Manifest, generations: int, out: Path) -> Manifest:
+    """Write manifests as if each of several generations had added as many shards. Return the
+    last."""
+    (out / GENERATIONS).mkdir()
+    shards = manifest.shards["train"]
+    history: tuple[GenerationEntry, ...] = ()
+    for number in range(1, generations + 1):
+        part = shards[: len(shards) * number // generations]
+        train = replace(manifest.splits["train"], buckets=sum(entry.buckets for entry in part))
+        found = replace(
+            manifest,
+            shards={**manifest.shards, "train": part},
+            splits={**manifest.splits, "train": train},
+            generation=number,
+            parent=history[-1].digest if history else None,
+            history=history,
+        )
+        name = MANIFEST_NAME if number == generations else generation_name(number)
+        (out / name).write_text(found.to_json())
+        history = (*history, entry_of(found))
+    return found
 
 
 def linked(options: Options, out: Path) -> Manifest:

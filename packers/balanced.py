@@ -1,7 +1,8 @@
 """`balanced` fills every bucket almost completely, with nearly equal attention cost in all buckets.
 
-A bucket is one row of exactly `capacity` tokens. Its attention cost is Σ length² over its
-sequences. Its gap is the number of its free tokens. A sequence without a bucket is called waiting.
+A bucket is one row of exactly `capacity` tokens. The attention cost of a bucket is Σ length² over
+its sequences, and the gap of a bucket is its number of free tokens. A sequence without a bucket is
+called waiting.
 
 1. Read a window: the sequences that fill 512 buckets, and a reserve of 512 further sequences.
 2. Take the sequences of the window from long to short. Put each sequence into the bucket with the
@@ -41,10 +42,10 @@ open."""
 _LAST_RESERVE: Final = 64
 """Minimum number of sequences in the reserve at the end of the stream."""
 HELD_BACK: Final = 16
-"""Maximum number of buckets that `fill_and_hold_back` empties again. The method empties at most a
-quarter of the buckets that it filled."""
+"""Maximum number of buckets that `fill_and_hold_back` empties again. The method never empties more
+than a quarter of the buckets that it filled."""
 _SLACK: Final = 1024
-"""Step 2 leaves about 1 / _SLACK of a bucket's tokens free. Step 3 fills this room."""
+"""Step 2 leaves about 1 / _SLACK of a bucket's tokens free, and step 3 fills them."""
 
 
 def pack_balanced(
@@ -55,8 +56,8 @@ def pack_balanced(
     Args:
         lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
         capacity: number of tokens per bucket.
-        max_seqs: largest number of sequences in a bucket.
-        final: True to place all sequences. If False, some sequences are left out, and a later call
+        max_seqs: maximum number of sequences that a bucket may hold.
+        final: True to place all sequences. If False, leave some sequences out, so that a later call
             can pack the left-out sequences of several calls together. The lengths of the left-out
             sequences are nearly a fair sample of all lengths.
     Returns:
@@ -75,8 +76,8 @@ def pack_balanced(
     window = WINDOW_BUCKETS * capacity
     while True:
         waiting_tokens = int(lengths[waiting].sum())
-        # The last window may have up to twice the tokens of the others, because a smaller window
-        # would have unequal buckets.
+        # The last window takes the rest of the stream: up to twice the tokens of other windows. A
+        # small additional window would have unequal buckets.
         if waiting_tokens + tokens_before[-1] - tokens_before[cursor] < 2 * window:
             break
         want = window - waiting_tokens
@@ -113,7 +114,7 @@ class _Packing:
         self._by_length = np.full(int(lengths.max(initial=0)) + 1, -1, dtype=np.int64)
 
     def fill(self, queue: NDArray[np.int64], buckets: int) -> None:
-        """Fill new buckets from the queue, which must hold more tokens than these buckets.
+        """Fill new buckets from the queue, which must have more tokens than fit into these buckets.
 
         Args:
             queue: int64[Q], indices into `lengths`, in stream order.
@@ -129,8 +130,8 @@ class _Packing:
 
         All sequences without a bucket are left for a later call. The sequences that found no room
         are not a fair sample of all lengths. The sequences of the emptied buckets are a fair
-        sample. From both kinds of sequences together, the later call can pack buckets of about the
-        usual cost.
+        sample. With both kinds of sequences, the later call can pack buckets of about the usual
+        cost.
         """
         tokens = int(self.lengths[queue].sum())
         most = tokens // self.capacity
@@ -213,9 +214,11 @@ class _Packing:
 
 
 def _comfortable_seqs(mean: float) -> int:
-    """Return the largest number of sequences to put into a bucket.
+    """Return the number of sequences that steps 2 and 3 allow in a bucket: at least 1.2 times the
+    mean.
 
-    The result is one below a power of two, because one slot is for the padding at the end.
+    With the slot for the padding at the end, the number of slots is a power of two, so the result
+    is one less.
 
     mean: average number of sequences in a full bucket
     """

@@ -1,4 +1,4 @@
-"""Measure a packing: fill, spread of Σ length² (attention cost), and sequences in a bucket."""
+"""Measure a packing: fill, spread of Σ length² (attention cost), and sequences per bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Quality:
     spread: coefficient of variation of Σ length² over buckets
     peak: largest Σ length² / mean Σ length²; in training, all ranks wait for the rank
         with the most expensive bucket
-    max_seqs: largest number of sequences in a bucket
+    max_seqs: largest number of sequences in any of the measured buckets
     """
 
     buckets: int
@@ -52,7 +52,8 @@ def measure(
     cost = np.bincount(buckets[placed], weights=weights**2)[first:last]
     count = np.bincount(buckets[placed])[first:last]
     if tokens.size == 0:
-        raise ValueError(f"no bucket in {first}..{last}")
+        wanted = f"from {first} on" if last is None else f"in {first}..{last - 1}"
+        raise ValueError(f"the packing has no bucket {wanted}")
     return Quality(
         buckets=int(tokens.size),
         fill=float(tokens.sum() / (tokens.size * capacity)),

@@ -61,15 +61,18 @@ TOGETHER = {
     file: group
     for group, files in {
         "ray": ["e2e/build/test_ray.py"],
-        "chromium": ["e2e/report/test_page.py"],
+        "chromium": ["e2e/report/test_page.py", "e2e/service/test_status_page.py"],
         "store": [
             "e2e/inputs/test_many_inputs.py",
             "e2e/stores/test_card_on_store.py",
             "e2e/stores/test_concurrent_builds.py",
+            "e2e/stores/test_earlier_generations_on_store.py",
             "e2e/stores/test_first_contact.py",
+            "e2e/stores/test_generations_on_store.py",
             "e2e/stores/test_interrupted_builds.py",
             "e2e/stores/test_objects.py",
             "e2e/stores/test_report_on_store.py",
+            "e2e/stores/test_service_on_store.py",
             "e2e/stores/test_task_list_on_store.py",
         ],
         "trainer": [
@@ -77,6 +80,7 @@ TOGETHER = {
             "e2e/training/test_bad_validation.py",
             "e2e/training/checkpoints/test_checkpoints.py",
             "e2e/training/checkpoints/test_full_disk.py",
+            "e2e/training/test_growing_data.py",
             "e2e/training/test_interrupted_runs.py",
             "e2e/training/test_lost_ranks.py",
             "e2e/training/test_parallel.py",
@@ -158,7 +162,7 @@ def sample() -> Path:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ObjectStore]:
-    """Start an S3 server, which takes two seconds of CPU time. An xdist worker starts it once.
+    """Start an S3 server once per xdist worker. The start takes two seconds of CPU time.
 
     Tests use the fixture `store`, which also empties the server.
     """

@@ -1,6 +1,7 @@
-"""Measure time and memory of `--clusters`: read a table of clusters, and look up members.
+"""Measure time and memory of `--clusters`: read a table of clusters, and look up the ids of
+members.
 
-Or measure the merge of `--sample-clusters`.
+With `--merge`, measure the merge of `--sample-clusters` instead.
 
     python -m benchmarks.offline.clusters --rows 60000000
     python -m benchmarks.offline.clusters --merge 20000000
@@ -172,9 +173,9 @@ def main() -> None:
             results_of_groups = pool.starmap(look_up, tasks, chunksize=8)
         assert sum(found for found, _ in results_of_groups) == groups * PARTITION_RECORDS
         print(
-            f"join   {time.perf_counter() - begin:6.1f} s (making the ids included), "
+            f"join   {time.perf_counter() - begin:6.1f} s (including the time to make the ids), "
             f"{sum(cpu for _, cpu in results_of_groups):6.1f} CPU s, peak of a process "
-            f"{peak(resource.RUSAGE_CHILDREN)}, mapped table included"
+            f"{peak(resource.RUSAGE_CHILDREN)} (including the mapped table)"
         )
 
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 
-The variants alternate, so a slow phase of the machine affects all of them. Before each build, the
-input is read into the page cache. One worker is compared with two workers before Ray is started.
-For the second comparison, the benchmark starts a Ray cluster of two cores (`ray start`).
+The kinds of build alternate, so a slow phase of the machine affects all of them. Before each build,
+the input is read into the page cache. One worker is compared with two workers before Ray is
+started. For the second comparison, the benchmark starts a Ray cluster of two cores (`ray start`).
 With --own-cluster, the benchmark also times a build that starts and stops Ray itself.
 """
 
@@ -27,7 +27,8 @@ class Options:
     fasta: Path
     """Input of the build."""
     runs: int = 3
-    """Number of rounds. Each round times each variant once. The benchmark prints the medians."""
+    """Number of rounds. Each round times each kind of build once. The benchmark prints the
+    medians."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
     ray: bool = True
@@ -61,7 +62,7 @@ def job(options: Options, *arguments: str) -> float:
 
 
 def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
-    """Time the variants alternately; print the speed of each variant relative to the first."""
+    """Time the kinds of build alternately; print the speed of each kind relative to the first."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.runs):
         for name, arguments in ways.items():

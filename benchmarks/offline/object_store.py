@@ -41,7 +41,7 @@ class Options:
     workers: int = 2
     """Number of worker processes."""
     runs: int = 3
-    """Number of builds on the disk, and as many on S3. The benchmark prints medians."""
+    """Number of builds of each kind (disk, S3). The benchmark prints medians."""
     scratch: bool = False
     """True to keep the intermediate files of builds on S3 in a local folder (--scratch)."""
     folder: Path = Path(tempfile.gettempdir())

@@ -34,7 +34,7 @@ class Options:
     seed: int = 0
     """Seed of the shuffle."""
     plot: Path | None = None
-    """File for a histogram of the buckets' Σ length², for the middle one of the capacities."""
+    """File for a histogram of the buckets' Σ length², for the middle capacity."""
 
 
 def token_lengths(fasta: Path, seed: int) -> np.ndarray:

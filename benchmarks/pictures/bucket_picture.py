@@ -142,7 +142,7 @@ def main(options: Options) -> None:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img" '
         'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">\n'
-        "<title>A padded batch beside a THD bucket of the same sequences</title>\n"
+        "<title>A padded batch above a THD bucket of the same sequences</title>\n"
         + "\n".join(parts)
         + "\n</svg>\n"
     )

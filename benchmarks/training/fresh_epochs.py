@@ -1,22 +1,26 @@
-"""Measure what variants with random windows gain over one variant of truncated records.
+"""Measure the gain of variants with random windows over one variant of truncated records.
+
+A variant is one pass over all records, shuffled, cropped and packed anew. Each epoch reads the next
+variant.
 
     python -m benchmarks.training.fresh_epochs --fasta swissprot.fasta --folder work
     python -m benchmarks.training.fresh_epochs --folder work --seeds 0 1 2   # needs a GPU
 
 The first command writes two FASTA files to the folder. In `train.fasta.gz`, 20 % of the records are
-eight sequences joined end to end, so that they are longer than a window. `held-out.fasta.gz` has
-records that were joined in the same way, from other sequences. They are cut into windows of full
-length.
+eight sequences joined end to end, so that they are longer than a window. All records of
+`held-out.fasta.gz` were joined in the same way, from other sequences. The second command cuts the
+held-out records into windows of full length.
 
-The second command builds three datasets, of the same records and of nearly the same number of
-tokens in an epoch:
+It also builds one dataset for each name in --arms (two by default: truncated and windows). These
+datasets have the same records and nearly the same number of tokens in an epoch:
 
 - truncated: one variant, --long truncate
 - window: one variant, --long crop
 - windows: eight variants, --long crop
 
-It then trains a model on each dataset, with each seed, for the same number of tokens, and validates
-the models on the held-out windows. A model that was trained earlier is not trained again.
+It then trains a model on each of these datasets, with each seed, for the same number of tokens, and
+validates the models on the held-out windows. A model that was trained earlier is not
+trained again.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ class Options:
     folder: Path
     """Folder for FASTA files, datasets and runs."""
     fasta: Path | None = None
-    """FASTA file to choose sequences from. With it, only the two FASTA files are written."""
+    """FASTA file to choose sequences from. If given, only the two FASTA files are written."""
     records: int = 15_000
     """Number of records to train on."""
     held_out: int = 300
@@ -71,7 +75,9 @@ class Options:
 
 
 def sequences(fasta: Path) -> list[str]:
-    """Return the sequences of a FASTA file without unusual letters, in random order."""
+    """Return the sequences of a FASTA file in random order, except sequences with unusual letters
+    and those below 30 residues.
+    """
     found = []
     for record in fasta.read_text().split(">")[1:]:
         residues = "".join(record.split("\n")[1:])
@@ -109,7 +115,7 @@ def build(options: Options) -> None:
 
 
 def train(options: Options, arm: str, seed: int) -> Path:
-    """Train a model, unless it is there already; return its export."""
+    """Train a model, unless its export already exists; return the export."""
     run = options.folder / "runs" / f"{arm}-{seed}"
     if not (run / "export").exists():
         command = [sys.executable, "-m", "trainer.train", options.preset]
@@ -125,7 +131,7 @@ def held_out_loss(options: Options, export: Path) -> float:
     # imported here, because the first command needs no torch
     from trainer.config import parse
     from trainer.distributed.topology import process_group
-    from trainer.open_readers import Buckets
+    from trainer.readers.open_readers import Buckets
     from trainer.run import TrainingRun
     from trainer.validate import validate
 

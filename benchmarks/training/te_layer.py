@@ -4,16 +4,19 @@ torch to Transformer Engine (TE) in FP8.
     python -m benchmarks.training.te_layer --json te_layer.json
 
 The layer is pre-norm with biases, tanh GELU and residuals, without dropout or mask: each token
-attends to all tokens of its own sequence. A pass is forward and backward, without an optimizer.
+attends to all tokens of its own sequence. A pass is one forward and one backward computation,
+without an optimizer step. A block is several passes that are timed together.
 
-1. All rungs get the same weights, the same input and the same gradient of the output. Outputs and
-gradients are compared with those of plain torch in fp32. An error is ‖difference‖ / ‖reference‖.
-The layer computes y = x + f(x). For the errors of y and of the gradient of x, ‖reference‖ is the
-norm of the part that f contributes: y − x, and the gradient of x minus the gradient of y. The
-gradient error is the largest error among the gradients of the input and of all parameters. A bf16
-rung fails if an error is more than twice the error of plain torch in bf16. An FP8 rung fails if an
-error is above FP8_LIMITS.
-2. In each of several rounds, CUDA events time each rung once. Results are medians over the rounds.
+1. Compare the outputs and gradients of each rung with those of plain torch in fp32. All rungs get
+   the same weights, the same input and the same gradient of the output.
+   - An error is ‖difference‖ / ‖reference‖. The layer computes y = x + f(x). For the errors of y
+     and of the gradient of x, ‖reference‖ is the norm of the part that f contributes: y − x, and
+     the gradient of x minus the gradient of y.
+   - The gradient error is the largest error among the gradients of the input and of all parameters.
+   - A bf16 rung fails if an error is more than twice the error of plain torch in bf16. An FP8 rung
+     fails if an error is above FP8_LIMITS.
+2. In each of several rounds, time one block of each rung, with CUDA events on a GPU. The result of
+   a rung is the median over the rounds of the mean time of a pass.
 
 trainer/monitoring/flops.py defines model FLOPs. If a rung fails, the other rungs are still measured
 and the exit code is 1. The benchmark takes about a minute.
@@ -45,8 +48,8 @@ FP8_LIMITS: Final = (0.25, 0.5)
 """Largest output error and largest gradient error of a correct FP8 rung. In a pass, FP8 gradients
 are rounded to two bits of mantissa several times."""
 SETTLING: Final = 4
-"""Number of passes before outputs are compared, because the first scales of delayed scaling are
-arbitrary."""
+"""Number of passes of each rung. The results of the last one are compared. With delayed scaling,
+FP8 scales come from earlier passes, so those of the first pass do not suit its values."""
 
 
 class Problem:
@@ -123,7 +126,7 @@ class Problem:
 class Rung:
     """Results of a rung.
 
-    blocks_ms: mean time of a pass in each timed block, in ms
+    blocks_ms: for each timed block of passes, the mean time of a pass, in ms
     failure: reason why results are missing or wrong; empty if the results are correct
     """
 
@@ -147,7 +150,7 @@ class Rung:
 
 
 def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> float:
-    """Run `steps` passes; return their mean time in ms.
+    """Time a block of `steps` passes. Return the mean time of a pass in ms.
 
     An extra pass runs first, so that the device is busy while the host launches the timed passes.
     """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     from schemas.lazy_exports import lazy_exports
 
-    __getattr__ = lazy_exports(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         executor=(
             "Executor",

@@ -7,11 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Self
 
 from pipeline.executors.executor import OnBytes, TaskT, Work
@@ -28,7 +29,7 @@ _PACKAGES_FOLDER: Final = str(Path(__file__).parents[2])
 
 
 def preload(*modules: str) -> None:
-    """Begin to import modules that workers need, in the background process that forks workers.
+    """Begin to import the workers' modules in the fork server, the process that forks workers.
 
     Call this function before other imports, so that both processes import at the same time.
     """
@@ -37,23 +38,33 @@ def preload(*modules: str) -> None:
 
 
 def _start_fork_server() -> None:
-    """Start the process that forks workers, unless it runs already."""
-    from multiprocessing import forkserver
+    """Start the fork server, unless it runs already.
+
+    SIGINT is blocked meanwhile, because processes inherit blocked signals. Otherwise, a Ctrl-C
+    would end the fork server with a traceback while it imports modules: it ignores SIGINT only
+    after its imports.
+    """
+    from multiprocessing import forkserver, resource_tracker
 
     with _environment():
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # must be first, because it unblocks SIGINT at its end
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Set environment variables for the fork server and Python's resource tracker, which start
+    """Set environment variables for the fork server and Python's resource tracker. Both start
     inside this context.
 
-    - PYTHONPATH and PYTHONSAFEPATH: the processes import our packages, whatever folder is current.
-      Python 3.11 does not hand sys.path to the fork server, which imports modules from the current
-      folder first. A folder or file `schemas` there would then replace our package `schemas`.
-    - PYTHONWARNINGS: if this process is killed, the tracker removes the semaphores of its pool. The
-      tracker would also print a warning about leaked semaphores, although none is left.
+    - PYTHONPATH and PYTHONSAFEPATH make the processes import our packages. Python 3.11 does not
+      pass sys.path to the fork server, which imports modules from the current folder first. A
+      folder or file `schemas` there would then replace our package `schemas`.
+    - PYTHONWARNINGS suppresses a false warning. If this process is killed, the tracker removes the
+      semaphores of the pool, but also warns that they leaked.
     """
     names = ("PYTHONPATH", "PYTHONSAFEPATH", "PYTHONWARNINGS")
     before = {name: os.environ.get(name) for name in names}
@@ -117,20 +128,35 @@ class ProcessExecutor:
                     self._pool.submit(_work, work, task): i for i, task in enumerate(tasks)
                 }
             except (BrokenProcessPool, EOFError, ConnectionError) as error:
-                # EOFError and ConnectionError mean that the process that forks workers died
+                # EOFError and ConnectionError mean that the fork server died
                 raise BuildError(_KILLED) from error
+            # `wait` of concurrent.futures would look at all pending tasks after each one
+            done: SimpleQueue[Future[Any]] = SimpleQueue()
+            for future in pending:
+                future.add_done_callback(done.put)
             seen = self._bytes.value
             try:
                 while pending:
-                    done, _ = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
+                    finished = _some_of(done)
                     raise_if_interrupted()
-                    for future in done:
+                    for future in finished:
                         on_outcome(pending.pop(future), future.result())
                     now = self._bytes.value
                     on_bytes(now - seen)
                     seen = now
             except BrokenProcessPool as error:
                 raise BuildError(_KILLED) from error
+
+
+def _some_of(done: SimpleQueue[Future[Any]]) -> list[Future[Any]]:
+    """Return all tasks that have finished since the last call. If there is none, wait for one for
+    at most 0.1 s."""
+    found = []
+    with suppress(Empty):
+        found.append(done.get(timeout=0.1))
+        while True:
+            found.append(done.get_nowait())
+    return found
 
 
 _counter: Any = None

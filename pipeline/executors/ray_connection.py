@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.errors import BuildError
+from schemas.errors import BuildError, OptionError
 from schemas.text.phrases import install_command
 
 RETRIES: Final = 8
@@ -41,11 +41,12 @@ def join(address: str) -> None:
     submitted before those processes run, Ray would start one process too many.
 
     Raises:
-        BuildError: Ray is not installed, or no cluster answers at the address.
+        OptionError: Ray is not installed.
+        BuildError: no cluster answers at the address.
     """
     global _first_task
     ray = import_ray()
-    # this exit handler would wait needlessly for the thread that leaves the cluster
+    # Ray's exit handler would wait needlessly for the thread that leaves the cluster
     atexit.unregister(ray.shutdown)
     connect(ray, address, None)
     _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
@@ -59,7 +60,7 @@ def import_ray() -> Any:
     """Return the ray module.
 
     Raises:
-        BuildError: Ray is not installed.
+        OptionError: Ray is not installed.
     """
     # disable usage statistics: a tool that reads users' data must not send anything
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -68,7 +69,8 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise BuildError(f"--executor ray needs Ray ({error}): {install_command('ray')}") from error
+        remedy = install_command("ray")
+        raise OptionError(f"--executor ray needs Ray ({error}): {remedy}") from error
     finally:
         gc.enable()
     return ray
@@ -114,8 +116,9 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
 def _job_config(ray: Any, address: str | None) -> Any:
     """Return settings that make workers import our packages, not packages of the current folder.
 
-    Ray puts the driver's current folder first on its workers' sys.path unless `_client_job` is set.
-    For Ray's client and for submitted jobs, return None, because Ray itself sets the path.
+    Ray puts the current folder of the driver (the process that runs the build) first on its
+    workers' sys.path unless `_client_job` is set. For Ray's client and for submitted jobs, return
+    None, because Ray itself sets the path.
     """
     if (address or "").startswith("ray://") or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
         return None

@@ -17,7 +17,8 @@ LARGEST_GATHERED: Final = 0.25
 """Largest share of a GPU's memory that gathered parameters and gradients may take under `--reshard
 step`."""
 MOST_BUCKETS: Final = 16
-"""Largest number of buckets that are merged into a micro-batch."""
+"""Largest number of buckets that are merged into a micro-batch (the part of a step that a rank
+computes at once)."""
 GAIN: Final = 0.02
 """Smallest gain in time that is worth the memory of a larger micro-batch."""
 ROOM_OF_MERGED: Final = 0.8
@@ -28,8 +29,8 @@ micro-batch may use the share ROOM."""
 def buckets_of_step(published: float, *, unit: int, limit: float) -> int:
     """Return the number of buckets in a step: the published batch, or fewer for a small dataset.
 
-    For a small dataset, the number is `unit` times a power of two. If the number is at
-    least 2 × `unit`, a run can later be resumed on twice its number of ranks.
+    For a small dataset, the number is `unit` times a power of two. If the number is at least
+    2 × `unit`, a run can later be resumed on twice its number of ranks.
 
     Args:
         published: batch of the published run, in buckets.
@@ -56,7 +57,7 @@ class DefaultSteps:
 def default_steps(
     preset: int, *, epoch: int, batch: int, most_epochs: int = MOST_DEFAULT_EPOCHS
 ) -> DefaultSteps:
-    """Choose the number of steps: the preset's, or fewer if that would exceed `most_epochs`.
+    """Choose the number of steps: the preset's number, limited to `most_epochs` epochs.
 
     The number is at least 1.
 

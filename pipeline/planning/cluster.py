@@ -9,7 +9,7 @@ from typing import Final
 GPU_GIB: Final = {"H200": 139.8, "H100": 79.2}
 """Memory that torch can allocate on a GPU of each kind, in GiB."""
 MEASURED: Final = "H200"
-"""Kind of GPU on which times were measured. Plans use its times for all kinds."""
+"""Kind of GPU on which times were measured. Plans use these times for all kinds."""
 PEAK_TB_S: Final = {"H200": 4.8, "H100": 3.35}
 """Peak memory bandwidth of an SXM GPU of each kind, in TB/s, from NVIDIA's data sheets. Peak
 compute is the same for both kinds."""
@@ -43,7 +43,7 @@ class Cluster:
 
         Raises:
             ValueError: the text has another form, or the kind of GPU is not in GPU_GIB. If the
-                text has the parts of a cluster in another form, the message says what to write.
+                text has the right parts in another form, the message has the correct spelling.
         """
         found = re.fullmatch(
             r"(?:([1-9][0-9]*)\s*[x×]\s*)?([1-9][0-9]*)\s*[x×]\s*([A-Za-z][A-Za-z0-9]*)", text
@@ -54,12 +54,13 @@ class Cluster:
                 f"--gpus is {text!r}: write {meant}"
                 if meant
                 else f"--gpus is {text!r}, expected a number and a kind, such as 8xH200, or nodes, "
-                f"GPUs of a node and a kind, such as 4x2xH200. {_INSTEAD}"
+                f"GPUs per node and a kind, such as 4x2xH200. {_INSTEAD}"
             )
         number, gpu = int(found[2]), found[3].upper()
         if gpu not in GPU_GIB:
             raise ValueError(
-                f"--gpus {text}: {gpu} is unknown; plans know {', '.join(GPU_GIB)}. {_INSTEAD}"
+                f"--gpus {text}: {gpu} is unknown; there are plans for {' and '.join(GPU_GIB)}. "
+                f"{_INSTEAD}"
             )
         if found[1]:
             nodes = int(found[1])
@@ -75,8 +76,8 @@ def _fewest_nodes(number: int) -> int:
 
 
 def _meant(text: str) -> str:
-    """Return the correct spelling of a cluster in another order or with other separators, such as
-    `H100:8`; "" if the text is something else.
+    """Return the correct spelling of a text such as `H100:8`, which has the parts of a cluster in
+    another order or with other separators; "" for any other text.
     """
     kind = re.search("|".join(GPU_GIB), text, re.IGNORECASE)
     if not kind:

@@ -15,8 +15,9 @@ from pipeline.report.comparison import Comparison
 from pipeline.report.gather.compare import Side, compare
 from pipeline.report.model import Report
 from pipeline.storage.urls import local_path
-from schemas.errors import ThdpackError
+from schemas.errors import OptionError
 from schemas.manifest import MANIFEST_NAME, WORK
+from schemas.text.generation import Generation, generation_of_each
 from schemas.text.phrases import install_command
 
 _UNFINISHED: Final = (WORK, "records/*.parquet")
@@ -47,12 +48,14 @@ def stats(
     *,
     against: Sequence[str] = (),
     read_tokens: bool = False,
+    generations: Sequence[Generation] = (),
 ) -> None:
     """Make the report of `options.inputs`, write the requested files, then print the report.
 
     Args:
         against: files whose sequences are looked up in the dataset.
         read_tokens: True to check first that the shards of each dataset agree with its manifest.
+        generations: generation of each dataset; see `generation_of_each`.
     Raises:
         UsageError: more than two inputs are given, and at least one of them is a dataset;
             `against` is given without exactly one dataset; or `against` has `mmseqs:-`.
@@ -62,8 +65,8 @@ def stats(
         _need("jinja2", "--html")
     _refuse_unwritable(outputs)
     if read_tokens:
-        _recount(options.inputs)
-    report = report_of(options, against)
+        _recount(options.inputs, generations)
+    report = report_of(options, against, generations)
     # write before printing, because printing fails if standard output is a closed pipe
     written = _write_files(report, outputs)
     try:
@@ -77,16 +80,15 @@ def _refuse_unwritable(outputs: Outputs) -> None:
     """Check the URLs of output files before any other work.
 
     Raises:
-        ThdpackError: a URL cannot be written.
+        ThdpackError: an output file cannot be written.
     """
-    from pipeline.report.render.output_files import refuse_unwritable
+    from pipeline.report.render.output_files import refuse_missing_parent, refuse_unwritable
 
-    if outputs.json not in (None, "-"):
-        refuse_unwritable("--json", str(outputs.json))
-    if outputs.csv is not None:
-        refuse_unwritable("--csv", outputs.csv, folder=True)
-    if outputs.html is not None:
-        refuse_unwritable("--html", outputs.html)
+    json = None if outputs.json == "-" else outputs.json
+    for option, name in (("--json", json), ("--csv", outputs.csv), ("--html", outputs.html)):
+        if name is not None:
+            refuse_unwritable(option, name, folder=option == "--csv")
+            refuse_missing_parent(option, name)
 
 
 def _write_files(report: Report | Comparison, outputs: Outputs) -> list[str]:
@@ -109,7 +111,11 @@ def _write_files(report: Report | Comparison, outputs: Outputs) -> list[str]:
     return written
 
 
-def report_of(options: PreprocessOptions, against: Sequence[str] = ()) -> Report | Comparison:
+def report_of(
+    options: PreprocessOptions,
+    against: Sequence[str] = (),
+    generations: Sequence[Generation] = (),
+) -> Report | Comparison:
     """Return one report of a dataset or of all sequence files, or a comparison of two inputs.
 
     Two inputs are compared if at least one input is a dataset.
@@ -130,14 +136,15 @@ def report_of(options: PreprocessOptions, against: Sequence[str] = ()) -> Report
             "name one dataset for a report, or two inputs to compare them; more than two inputs "
             "must all be sequence files"
         )
+    each = iter(generation_of_each(generations, sum(datasets)))
     if len(datasets) == 2 and any(datasets):
         a, b = (
-            _dataset_side(name) if dataset else _sequences_side(options, (name,))
+            _dataset_side(name, next(each)) if dataset else _sequences_side(options, (name,))
             for name, dataset in zip(options.inputs, datasets, strict=True)
         )
         return compare(a, b)
     if any(datasets):
-        return _dataset_report(options.inputs[0], against)
+        return _dataset_report(options.inputs[0], next(each), against)
     return _sequences_side(options, options.inputs).report
 
 
@@ -156,34 +163,35 @@ def is_dataset(name: str) -> bool:
     )
 
 
-def _recount(names: Sequence[str]) -> None:
+def _recount(names: Sequence[str], generations: Sequence[Generation]) -> None:
     """Check the shards of every dataset among the arguments."""
     from pipeline.report.gather.recount import recount
     from pipeline.storage.read_manifest import read_manifest
 
-    for name in names:
-        if is_dataset(name):
-            recount(name, read_manifest(name))
+    datasets = [name for name in names if is_dataset(name)]
+    each = generation_of_each(generations, len(datasets))
+    for name, generation in zip(datasets, each, strict=True):
+        recount(name, read_manifest(name, generation))
 
 
-def _dataset_report(name: str, against: Sequence[str]) -> Report:
+def _dataset_report(name: str, generation: Generation, against: Sequence[str]) -> Report:
     _need("polars", "reading records/")
     if not against:
         from pipeline.report.gather.dataset import dataset_report
 
-        return dataset_report(name)
+        return dataset_report(name, generation)
     from pipeline.build.progress import reporter
     from pipeline.report.gather.against.report_against import report_against
 
     with reporter(as_json=False) as progress:
-        return report_against(name, against, progress)
+        return report_against(name, generation, against, progress)
 
 
-def _dataset_side(name: str) -> Side:
+def _dataset_side(name: str, generation: Generation) -> Side:
     _need("polars", "reading records/")
     from pipeline.report.gather.dataset import dataset_side
 
-    return dataset_side(name)
+    return dataset_side(name, generation)
 
 
 def _sequences_side(options: PreprocessOptions, inputs: Sequence[str]) -> Side:
@@ -196,7 +204,7 @@ def _sequences_side(options: PreprocessOptions, inputs: Sequence[str]) -> Side:
 
 def _need(library: str, purpose: str) -> None:
     if find_spec(library) is None:
-        raise ThdpackError(
+        raise OptionError(
             f"{purpose} needs {library}, which is not installed: {install_command('report')}"
         )
 

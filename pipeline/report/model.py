@@ -29,10 +29,10 @@ class Settings:
     """Options of a dataset's build. For raw sequences, options of the predicted build.
 
     capacity: number of tokens in a bucket
-    max_seq_len: largest number of tokens in a sequence
+    max_seq_len: maximum number of tokens that a sequence may have
     long: treatment of records that exceed max_seq_len: "truncate", "crop", "split" or "drop"
     where: expression of --where; None if the build has none
-    max_seqs: largest number of sequences in a bucket
+    max_seqs: maximum number of sequences that a bucket may hold
     """
 
     vocabulary: str
@@ -178,7 +178,7 @@ class Waste:
     waste: share of `places` that is padding
     spread: coefficient of variation of Σ length² over batches; for packed, over the buckets of the
       train split (of all splits if the train split is empty)
-    peak: largest Σ length² of a batch, divided by the mean over batches; for packed as in spread
+    peak: largest Σ length² of a batch, divided by the mean, over the same batches as `spread`
     cost_counts: number of batches by Σ length²; None for bshd
     predicted: True if the numbers are a forecast, as for the buckets of raw sequences
     """
@@ -233,31 +233,30 @@ class DuplicateFlow:
 class Report:
     """Statistics of a dataset or of raw sequences.
 
-    For raw sequences (`kind` is "fasta"), `splits` holds predictions. Their number of bytes is
-    approximate; all other numbers are exact.
+    For raw sequences (`kind` is "fasta"), `splits` holds predictions. The predicted numbers of
+    bytes are approximate; all other numbers are exact.
 
     name: name of the dataset or of the inputs, as given on the command line
     thdpack: version of thdpack that made the report
-    manifest_digest, build, parent, generation, slots: values of the manifest; None if there is none
+    manifest_digest, build, parent, generation, slots: values of the manifest, or None
+    retired: number of records that are listed in retired/; None for raw sequences
     source_release, license: release and licence of the inputs, if the manifest has them
-    records: number of input records
-    by_status: number of records for each `schemas.records.Status`
+    records, by_status: number of input records, in total and for each `schemas.records.Status`
     cropped_copies: number of kept records whose residues, after truncation, equal those of an
       earlier record
     residues_in: number of residues in all records
-    residues_kept, tokens: number of residues and number of tokens in the buckets of all splits
+    residues_kept, tokens: numbers of residues and of tokens in the buckets of all splits
     longest: the longest records, at most TOP, in descending order of residues; records of equal
       length are in input order
     repeated: the records with the most duplicates, at most TOP, in descending order of `times`;
       records with equal `times` are in input order
     prediction: predicted size of a build; None for a dataset
     warnings: sentences about inputs that `thdpack preprocess` would refuse; empty for a dataset
-    headers: counts of what headers state; None for raw sequences
+    headers: counts of records by values from their headers; None for raw sequences
     exclusions: records that `--exclude` left out, by file and kind; empty for raw sequences
-    leaks: sequences and clusters that splits share, for each pair of splits; empty for raw
-      sequences
+    leaks: what splits share (sequences, clusters), for each pair; empty for raw sequences
     against: overlap with each file of `--against`
-    coverage: see `coverage` in gather/records/; None for most datasets and for raw sequences
+    coverage: residues that the variants contain; None for most datasets and for raw sequences
     """
 
     kind: Literal["dataset", "fasta"]
@@ -267,6 +266,7 @@ class Report:
     build: str | None = None
     parent: str | None = None
     generation: int | None = None
+    retired: int | None = None
     slots: int | None = None
     source_release: str | None = None
     license: str | None = None

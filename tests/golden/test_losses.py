@@ -29,8 +29,8 @@ BOUND = 2e-5
 """Largest accepted difference between a loss and its golden value.
 
 Initial weights are drawn in float32, and their last digit depends on the CPU's vector
-instructions. This changed losses by up to 4e-6. Another mask, order or schedule changes losses by
-at least 1e-3.
+instructions. Between CPUs, losses differed by up to 4e-6. Another mask, order or schedule changes
+losses by at least 1e-3.
 """
 
 
@@ -40,7 +40,7 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def filled(model: torch.nn.Module, *arguments: object, **options: object) -> dict[str, Tensor]:
         fill(model, *arguments, **options)  # type: ignore[arg-type]
-        return {}  # no fp32 masters, because the weights themselves are float64
+        return {}  # no float32 master weights, because the weights are float64
 
     def to_double(tensor: Tensor) -> Tensor:
         # fused AdamW takes float32 scalars only

@@ -1,5 +1,5 @@
 """Runs on two GPUs: a whole model on each GPU, sharded optimizer state and FSDP2 give the same
-losses. The first two do so with and without CUDA graphs.
+losses. Runs of the first two kinds are repeated with and without CUDA graphs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ BOUNDS = {"bf16": 5e-4, "fp8-delayed": 5e-3}
 
 FSDP2 rounds gradients to bf16 at another point of the sum over micro-batches. On two H200s, this
 changed losses by up to 5e-5 in bf16 and 1.4e-3 in FP8. FP8 has 3 bits of mantissa, bf16 has 7: if
-two weights differ by one bit of bf16, they may differ by one bit of FP8, which is 16 times larger.
-Another bucket or mask would change a loss by 1e-2.
+two weights differ by one bit of bf16, they may differ by one bit of FP8. A bit of FP8 is 16 times
+larger. Another bucket or mask would change a loss by 1e-2.
 """
 
 

@@ -33,7 +33,7 @@ def unigram_loss(dataset: Path) -> float:
 
 
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_the_8m_model_beats_residue_frequencies_after_300_steps(
+def test_after_300_steps_the_8m_model_has_a_lower_loss_than_residue_frequencies(
     dataset: Path, tmp_path: Path, numbers: str
 ) -> None:
     run_8m(dataset, tmp_path, numbers, 300)
@@ -74,26 +74,27 @@ def test_steps_in_a_cuda_graph_give_the_losses_of_eager_steps(
     dataset: Path, tmp_path: Path, numbers: str, micro_batches: int, steps: int
 ) -> None:
     batch = ["--buckets-per-step", "2", "--buckets-per-micro-batch", str(2 // micro_batches)]
-    for name, more in {
-        "eager": ["--cuda-graph", "off"],
-        "captured": ["--cuda-graph", "on"],
-    }.items():
-        run_8m(dataset, tmp_path / name, numbers, steps, *batch, *more)
-    eager, captured = (losses(tmp_path / name / "run") for name in ("eager", "captured"))
-    differences = [abs(eager[step] - captured[step]) for step in range(1, steps + 1)]
-    print(
-        "captured",
-        numbers,
-        steps,
-        "steps: largest difference",
-        max(differences),
-        "first different step",
-        next((i + 1 for i, d in enumerate(differences) if d), None),
-    )
-    # Atomics sum the embedding's gradient in a random order, so two eager runs differ, too: in
-    # fp8-delayed by up to 2.1e-4 within ten steps, otherwise hardly.
-    assert max(differences[:10]) < (1e-3 if numbers == "fp8-delayed" else 1e-4)
-    assert max(differences) < 2e-2
+    runs = {"eager": "off", "again": "off", "captured": "on"}
+    for name, graph in runs.items():
+        run_8m(dataset, tmp_path / name, numbers, steps, *batch, "--cuda-graph", graph)
+    eager, again, captured = (losses(tmp_path / name / "run") for name in runs)
+
+    def differences(found: dict[int, float], last: int) -> list[float]:
+        return [abs(eager[step] - found[step]) for step in range(1, last + 1)]
+
+    noise, difference = max(differences(again, 10)), max(differences(captured, 10))
+    middle = float(np.median(differences(captured, steps)))
+    print("captured", numbers, steps, "steps: first ten", difference, "median", middle)
+    print("two eager runs: first ten", noise, "median", np.median(differences(again, steps)))
+    # Atomics sum the embedding's gradient in a random order, so even two eager runs differ. FP8
+    # rounds such differences up or down, which enlarges them: in fp8-delayed, the losses of two
+    # eager runs differed by 0.27 in one of 200 steps. A graph that missed an update would differ by
+    # about as much as the loss changes in one step, in every step.
+    assert captured[1] == eager[1]  # the forward pass is deterministic
+    change = float(np.median([abs(eager[step + 1] - eager[step]) for step in range(1, 10)]))
+    assert noise < change / 4, "noise hides the effect of a step: use a larger batch"
+    assert difference < change / 4
+    assert middle < 2e-2
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])

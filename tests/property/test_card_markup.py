@@ -46,7 +46,7 @@ def one_line(text: str) -> str:
 @SOME
 @given(NAMES)
 def test_markdown_shows_any_name_as_plain_text(name: str) -> None:
-    markdown_it = pytest.importorskip("markdown_it", reason="markdown-it-py comes with rich")
+    markdown_it = pytest.importorskip("markdown_it", reason="markdown-it-py is not installed")
     parser = markdown_it.MarkdownIt("commonmark", {"html": True}).enable("table")
     text = table(("name", "again"), [(code(name), escaped(f"x{name}x"))])
     found = Cells(parser.render(text))
@@ -66,5 +66,5 @@ def test_no_name_becomes_a_link_or_a_comment(name: str) -> None:
 @SOME
 @given(NAMES)
 def test_any_name_written_as_yaml_is_read_back(name: str) -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML comes with other packages of the tests")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     assert yaml.safe_load(f"name: {yaml_text(name)}") == {"name": printable(name)}

@@ -21,10 +21,10 @@ bucket has, padding included.
 - te-thd-graph: like te-thd-shards, in a CUDA graph.
 - te-thd-graph-fp8: like te-thd-graph, with --precision fp8-delayed.
 
-Workers mask as in public recipes, so that the time for it is measured. The trainer's step masks on
-the device. In variants with workers and the trainer's step, the original tokens are first restored
-from the labels. Workers prepare batches ahead of time. The warm-up consumes these batches before
-timing begins.
+Workers mask as in public recipes, so that the time of masking is measured. The trainer's step masks
+on the device. In variants with workers and the trainer's step, the original tokens are first
+restored from the labels. Workers prepare batches ahead of time. The warm-up consumes these batches
+before timing begins.
 
 Results are tokens/s (without padding, with special tokens) and the peak of torch's allocated memory
 in GiB. If a variant fails, its row gives the reason, the other variants still run, and the exit
@@ -59,7 +59,12 @@ SAMPLE: Final = 128
 
 
 def measure(
-    result: Result, step: Step, arguments: argparse.Namespace, *, slots: int, device: torch.device
+    result: Result,
+    step: Step,
+    arguments: argparse.Namespace,
+    *,
+    batch_tokens: int,
+    device: torch.device,
 ) -> None:
     """Time blocks of steps for at least `arguments.seconds`. Write the figures to `result`."""
     seconds, steps, total = 0.0, 0, 0.0
@@ -76,17 +81,17 @@ def measure(
     result.tokens_per_second, result.ms, result.fill = (
         total / seconds,
         1e3 * seconds / steps,
-        total / steps / slots,
+        total / steps / batch_tokens,
     )
     result.gib = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
 
 
 def results(arguments: argparse.Namespace, topology: Topology) -> Iterator[Result]:
     manifest = read_manifest(arguments.dataset)
-    slots, columns, device = manifest.capacity, manifest.max_seq_len, topology.device
+    batch_tokens, columns, device = manifest.capacity, manifest.max_seq_len, topology.device
     texts = sequences_of(arguments.dataset, SAMPLE)
     load = partial(
-        Recipe(slots=slots, columns=columns).loader,
+        Recipe(batch_tokens=batch_tokens, columns=columns).loader,
         texts,
         workers=arguments.workers,
         pinned=device.type == "cuda",
@@ -116,7 +121,7 @@ def results(arguments: argparse.Namespace, topology: Topology) -> Iterator[Resul
                     step = prepared(
                         variant, options, topology, lambda rows: iter(load(rows)), stack
                     )
-                    measure(result, step, arguments, slots=slots, device=device)
+                    measure(result, step, arguments, batch_tokens=batch_tokens, device=device)
             except NotAvailableError as error:
                 result.note = f"not available: {error}"
             except Exception as error:  # the other variants still run
@@ -181,7 +186,7 @@ def main() -> int:
         found = {
             "device": device,
             "torch": torch.__version__,
-            "slots": read_manifest(arguments.dataset).capacity,
+            "batch_tokens": read_manifest(arguments.dataset).capacity,
             "workers": arguments.workers,
         }
         for result in results(arguments, topology):

@@ -60,7 +60,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     panels[0][0].invert_yaxis()
     figure.supxlabel(
         "unpadded tokens/s · peak memory; "
-        f"{found['device']}, {found['slots']:,} token slots a step",
+        f"{found['device']}, {found['batch_tokens']:,} tokens a step, padding included",
         fontsize=9,
         color="#555555",
     )

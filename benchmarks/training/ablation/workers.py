@@ -16,9 +16,9 @@ from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
 
 Batch = dict[str, Tensor]
-"""Tensors of one batch, by name. `Recipe` explains `columns` and `slots`.
+"""Tensors of one batch, by name. `Recipe` explains `columns` and `batch_tokens`.
 
-input_ids, labels: int64[sequences, columns] if padded, int64[1, slots] if packed
+input_ids, labels: int64[sequences, columns] if padded, int64[1, batch_tokens] if packed
 counts: int64[2]: number of real tokens, Σ length²
 attention_mask: int64[sequences, columns], only if padded
 cu_seqlens: int32[sequences + 1], or int32[sequences + 2] if the row ends with padding; only if
@@ -54,15 +54,15 @@ class Texts(IterableDataset[Any]):
 class Recipe:
     """Batches made by DataLoader workers, as in public training code."""
 
-    def __init__(self, *, slots: int, columns: int) -> None:
+    def __init__(self, *, batch_tokens: int, columns: int) -> None:
         """Prepare the tokenizer and the collator.
 
-        slots: number of tokens in a batch, padding included
-        columns: number of tokens in a padded sequence; longer sequences are truncated
+        batch_tokens: number of token positions in a batch, padding included
+        columns: number of token positions in a padded sequence; longer sequences are truncated
         """
         from transformers import DataCollatorForLanguageModeling, EsmTokenizer
 
-        self._slots, self._columns = slots, columns
+        self._batch_tokens, self._columns = batch_tokens, columns
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "vocab.txt").write_text("\n".join(ESM2.tokens))
             self._tokenizer = EsmTokenizer(str(Path(folder) / "vocab.txt"))
@@ -84,7 +84,7 @@ class Recipe:
         if rows == "padded":
             return DataLoader(
                 Texts(texts, self._padded),
-                batch_size=self._slots // self._columns,
+                batch_size=self._batch_tokens // self._columns,
                 collate_fn=self._collated,
                 **form,
             )
@@ -110,7 +110,7 @@ class Recipe:
         used = 0
         for text in texts:
             ids = self._tokenizer(text, truncation=True, max_length=self._columns)["input_ids"]
-            if used + len(ids) > self._slots:
+            if used + len(ids) > self._batch_tokens:
                 yield self._flattened(row)
                 row, used = [], 0
             row.append(ids)
@@ -121,14 +121,18 @@ class Recipe:
         lengths = torch.tensor([len(ids) for ids in row])
         used = int(lengths.sum())
         ids = torch.tensor(
-            [*itertools.chain.from_iterable(row), *[ESM2.pad] * (self._slots - used)]
+            [*itertools.chain.from_iterable(row), *[ESM2.pad] * (self._batch_tokens - used)]
         )
         special = (ids == ESM2.cls) | (ids == ESM2.eos) | (ids == ESM2.pad)
         input_ids, labels = self._collator.torch_mask_tokens(
             ids[None], special_tokens_mask=special[None]
         )
         ends = torch.tensor(
-            [0, *lengths.cumsum(0).tolist(), *([self._slots] if used < self._slots else [])],
+            [
+                0,
+                *lengths.cumsum(0).tolist(),
+                *([self._batch_tokens] if used < self._batch_tokens else []),
+            ],
             dtype=torch.int32,
         )
         return {

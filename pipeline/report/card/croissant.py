@@ -2,9 +2,9 @@
 
 Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec.html
 
-All shards are one FileSet, and the files of records/ are another. Their paths are relative to the
-folder of croissant.json. A FileSet needs no hashes, because manifest.json has the hash of every
-file. manifest.json is a FileObject with a sha256.
+All shards are one FileSet, and the files of records/ are another. The paths in both FileSets are
+relative to the folder of croissant.json. A FileSet needs no hashes, because manifest.json has the
+hash of every file. manifest.json is a FileObject with a sha256.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _CONTEXT: Final = {
 
 
 def croissant(manifest: Manifest) -> str:
-    """Return the text of croissant.json. The hash in its signature is still zeros.
+    """Return the text of croissant.json.
 
-    `card_files.signed` fills in the hash.
+    The signature in the text has zeros instead of a hash. `card_files.signed` inserts the hash.
     """
     spdx = spdx_identifier(manifest.license) if manifest.license else None
     licensed = f"https://spdx.org/licenses/{spdx}.html" if spdx else manifest.license
@@ -169,7 +169,7 @@ def _records(manifest: Manifest) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": "records",
         "name": "records",
-        "description": "Every input record, with its status and what its header states.",
+        "description": "Every input record, with its status and the values that its header states.",
         "key": {"@id": "records/ordinal"},
         "field": list(_fields("records", _RECORDS, manifest.records_schema, RECORD_COLUMNS)),
     }

@@ -16,6 +16,7 @@ from pipeline.report.card.file_patterns import file_patterns
 from pipeline.report.card.markup import code, escaped, table, yaml_text
 from pipeline.report.card.title import summary, title
 from pipeline.report.render.numerals import percent, size
+from pipeline.report.render.used_options import used_options
 from schemas.licenses import LICENSES, spdx_identifier
 from schemas.manifest import Manifest
 from schemas.records import Status
@@ -41,7 +42,7 @@ _SIZES: Final = {
 number of rows."""
 _MEANING: Final = {
     Status.KEPT: "in the dataset",
-    Status.INVALID: "has letters outside the vocabulary",
+    Status.INVALID: "left out because of letters outside the vocabulary (`--on-invalid skip`)",
     Status.TOO_SHORT: "shorter than `--min-residues`",
     Status.TOO_LONG: "longer than `--max-seq-len`",
     Status.FILTERED: "`--where` is not true for the record",
@@ -51,9 +52,9 @@ _MEANING: Final = {
 
 
 def dataset_card(manifest: Manifest) -> str:
-    """Return the text of README.md. The hash in its signature is still zeros.
+    """Return the text of README.md.
 
-    `card_files.signed` fills in the hash.
+    The signature in the text has zeros instead of a hash. `card_files.signed` inserts the hash.
     """
     header = "\n".join(_header(manifest))
     sections = "\n\n".join(_sections(manifest))
@@ -200,7 +201,10 @@ def _built(manifest: Manifest) -> Iterator[str]:
     yield "By `thdpack preprocess`, with these options:"
     yield table(
         ("option", "value"),
-        ((code(flag(name)), _value(value)) for name, value in sorted(manifest.options.items())),
+        (
+            (code(flag(name)), _value(value))
+            for name, value in sorted(used_options(manifest).items())
+        ),
     )
     yield "### Inputs"
     shown = manifest.inputs[:_MOST_INPUTS]

@@ -15,7 +15,7 @@ from pipeline.report.render.output_files import inside, refuse_unwritable
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
-from schemas.errors import DatasetError, ThdpackError
+from schemas.errors import DatasetError, OptionError, ThdpackError
 
 
 def write_card(dataset: str, *, out: str | None = None, overwrite: bool = False) -> list[str]:
@@ -54,14 +54,14 @@ def _refuse_web_address(dataset: str, out: str | None) -> None:
     if out is not None:
         refuse_unwritable("--out", out, folder=True)
     elif dataset.startswith(("http://", "https://")):
-        raise ThdpackError(f"{dataset}: cannot be written to; name a folder with --out")
+        raise OptionError(f"{dataset}: cannot be written to; name a folder with --out")
 
 
 def _refuse_other_files(folder: Folder) -> None:
     """Refuse to replace files that thdpack did not write, or that were edited since.
 
     Raises:
-        ThdpackError: there is such a file.
+        ThdpackError: such a file exists.
     """
     for name in CARD_FILES:
         exists, signature = signature_in(folder, name)

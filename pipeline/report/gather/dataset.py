@@ -27,9 +27,12 @@ from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.records import Status
+from schemas.text.generation import LATEST, Generation
 
 
-def dataset_report(url: str, against: Sequence[Entries] = ()) -> Report:
+def dataset_report(
+    url: str, generation: Generation = LATEST, against: Sequence[Entries] = ()
+) -> Report:
     """Return the report of the dataset at a path or URL.
 
     Args:
@@ -38,13 +41,13 @@ def dataset_report(url: str, against: Sequence[Entries] = ()) -> Report:
         ManifestError: the manifest is missing or invalid.
         DatasetError: the dataset is incomplete or damaged, or the store cannot be reached.
     """
-    manifest = read_manifest(url)
+    manifest = read_manifest(url, generation)
     with records_files(url, manifest) as paths:
         report = _report(url, manifest, paths)
         return replace(report, against=overlaps(against, pl.scan_parquet(paths)))
 
 
-def dataset_side(url: str) -> Side:
+def dataset_side(url: str, generation: Generation = LATEST) -> Side:
     """Return a dataset's report, and the hash and length of every record, for a comparison.
 
     Raises:
@@ -55,7 +58,7 @@ def dataset_side(url: str) -> Side:
 
     from pipeline.build.reduce_stage.spilled_records import hash_column
 
-    manifest = read_manifest(url)
+    manifest = read_manifest(url, generation)
     with records_files(url, manifest) as paths:
         report = _report(url, manifest, paths)
         tables = [pq.read_table(path, columns=["hash", "residues"]) for path in paths]
@@ -107,6 +110,7 @@ def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
         build=manifest.build,
         parent=manifest.parent,
         generation=manifest.generation,
+        retired=sum(entry.rows for entry in manifest.retired),
         slots=manifest.slots,
         source_release=manifest.source_release,
         license=manifest.license,

@@ -1,4 +1,4 @@
-"""`thdpack stats --read-tokens`: count the shards' contents again, and compare with the manifest.
+"""`thdpack stats --read-tokens`: count the contents of shards, and compare with the manifest.
 
 The recount reads all shards of a local dataset, at about 1 GB/s, and finds wrong numbers in the
 manifest. Use `thdpack verify` to find damaged files and invalid buckets.
@@ -32,7 +32,7 @@ def recount(url: str, manifest: Manifest) -> None:
     if folder is None:
         raise DatasetError(
             f"{url}: --read-tokens reads datasets on local disks only; "
-            "to read a remote dataset, use thdpack bench-reader"
+            "copy the dataset to a disk, or check the remote dataset with `thdpack verify`"
         )
     letters = np.zeros(256, dtype=np.int64)
     for split, entries in manifest.shards.items():

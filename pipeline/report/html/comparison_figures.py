@@ -43,7 +43,7 @@ def overlap(both: Comparison) -> Figure:
 
 
 def _names(both: Comparison) -> tuple[str, str]:
-    """Return a text for each report. The texts differ even if the reports have the same name."""
+    """Return a short name for each report. The short names differ even if the names are equal."""
     return f"A {shortened(both.a.name, 28)}", f"B {shortened(both.b.name, 28)}"
 
 
@@ -161,9 +161,10 @@ def waste(both: Comparison) -> Figure | None:
     a, b = (percent(of_report["bshd"].waste) for of_report in ways)
     return Figure(
         key="waste",
-        title=f"Padding each row would waste {a} of the tokens of A and {b} of those of B",
-        words="A bar is the number of tokens that a GPU computes. Its coloured part is the share "
-        "of real tokens.",
+        title=f"With padded rows, {a} of the tokens computed for A are padding, and {b} of those "
+        "for B",
+        words="Each bar stands for all tokens that a GPU computes (100 %). Its coloured part is "
+        "the share of real tokens.",
         plot=waste_bars(bars),
         legend=(
             ("area", "c1", "real tokens of A"),

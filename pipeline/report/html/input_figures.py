@@ -27,7 +27,7 @@ _COLOURS: Final = {
     Status.EXCLUDED: "c7",
 }
 _MOST_INPUTS: Final = 8
-"""Largest number of nodes for inputs. If there are more, the smallest inputs share a node."""
+"""Largest number of nodes for inputs. If there are more inputs, the smallest share one node."""
 
 
 def lengths(report: Report) -> Figure:
@@ -72,7 +72,7 @@ def lengths(report: Report) -> Figure:
 
 
 def _lengths_axis(edges: tuple[float, ...]) -> Axis:
-    """Return an axis. The last bin, which holds the tail, is drawn at most two usual bins wide."""
+    """Return the axis of lengths. The last bin is drawn at most twice as wide as the others."""
     high = edges[-1] if len(edges) <= 2 else min(edges[-1], edges[-2] + 2 * (edges[1] - edges[0]))
     axis = Axis(low=edges[0], high=high)
     tail = edges[-1] > high

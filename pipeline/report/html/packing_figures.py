@@ -52,10 +52,11 @@ def waste(report: Report) -> Figure | None:
     ]
     return Figure(
         key="waste",
-        title=f"Padding to {report.settings.max_seq_len:,} would waste {share['bshd']} of all "
-        f"tokens; this packing wastes {share['packed']}",
-        words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. A bar is the "
-        "number of tokens that a GPU computes. Its coloured part is the share of real tokens. "
+        title=f"With rows padded to {report.settings.max_seq_len:,}, {share['bshd']} of the "
+        f"computed tokens are padding; in this packing, {share['packed']}",
+        words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. Each bar "
+        "stands for all tokens that a GPU computes (100 %). Its coloured part is the share of real "
+        "tokens. "
         f"{pooled_splits(report)}".rstrip(),
         plot=waste_bars(bars),
         legend=(("rest", "", "padding"),),

@@ -5,30 +5,48 @@ from __future__ import annotations
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import local_path
-from schemas.errors import ThdpackError
+from schemas.errors import OptionError, ThdpackError
 
 
 def refuse_unwritable(option: str, name: str, *, folder: bool = False) -> None:
-    """Check the URL that an option names, with one small request to the store.
+    """Check the path or URL that an option names.
 
-    Local paths are not checked. A store is an object store such as S3. Here, buckets are the
-    buckets of a store, not of a dataset.
+    A path must not name a file instead of a folder, or the reverse. A URL costs one small request
+    to its object store.
 
     Args:
         folder: True if the option names a folder, False if it names a file.
     Raises:
-        ThdpackError: the URL cannot be written to, or names a bucket instead of a file.
+        OptionError: a folder is a file or the reverse, or the name is a web address or that of a
+            store's bucket.
+        InputError: the store cannot be reached.
     """
-    if local_path(name) is not None:
+    path = local_path(name)
+    if path is not None:
+        if folder and path.exists() and not path.is_dir():
+            raise OptionError(f"{option} {name} is a file, expected a folder: choose a new folder")
+        if not folder and path.is_dir():
+            raise OptionError(f"{option} {name} is a folder, expected a file: {path / 'FILE'}")
         return
     if name.startswith(("http://", "https://")):
-        raise ThdpackError(f"{option} {name}: cannot be written to; use a path, s3:// or gs://")
+        raise OptionError(f"{option} {name}: cannot be written to; use a path, s3:// or gs://")
     if not folder and not all(name.partition("://")[2].partition("/")[::2]):
-        raise ThdpackError(
-            f"{option} {name}: names a bucket of the store; name a file in the bucket: "
+        raise OptionError(
+            f"{option} {name}: names an S3 bucket; name a file in the S3 bucket: "
             f"{name.rstrip('/')}/FILE"
         )
     refuse_unreachable(name)
+
+
+def refuse_missing_parent(option: str, name: str) -> None:
+    """Refuse a path whose parent folder does not exist, because it may be misspelt.
+
+    Raises:
+        OptionError: there is no parent folder.
+    """
+    path = local_path(name)
+    if path is not None and not path.parent.exists():
+        raise OptionError(f"{option} {name}: there is no folder {path.parent}: create it first")
 
 
 def write_text(name: str, text: str) -> None:

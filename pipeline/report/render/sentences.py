@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pipeline.report.model import Report
+from pipeline.report.model_leaks import FileOverlap
 from pipeline.report.render.numerals import about, percent
+from pipeline.report.render.printable import printable
 from schemas.models import FEW_EPOCHS
 from schemas.records import Status
-from schemas.text.phrases import plural
+from schemas.text.phrases import plural, plural_of
 
 
 def variants(report: Report) -> str:
@@ -16,7 +18,7 @@ def variants(report: Report) -> str:
         return ""
     return (
         f"The dataset has {found.variants:,} variants, and each epoch reads the next one. "
-        "Numbers of shards, buckets, sequences and tokens are of variant 0."
+        "Numbers of shards, buckets, sequences and tokens are those of variant 0."
     )
 
 
@@ -42,7 +44,7 @@ def longer_records(report: Report) -> str:
 
 
 def _coverage(report: Report) -> str:
-    """Return a sentence about what the variants show together; "" if it is not known."""
+    """Return a sentence about the residues that the variants contain; "" if it is not known."""
     found = report.coverage
     if found is None or not found.residues or found.sampled is not None:
         return ""
@@ -50,7 +52,7 @@ def _coverage(report: Report) -> str:
 
 
 def sampled_clusters(report: Report) -> str:
-    """Return sentences about what the variants show of clusters; "" without --sample-clusters."""
+    """Return sentences about the coverage of clusters; "" without --sample-clusters."""
     found = report.coverage
     if found is None or found.sampled is None:
         return ""
@@ -64,7 +66,7 @@ def sampled_clusters(report: Report) -> str:
 
 
 def _shares(shown: dict[int, int], total: int, of: str) -> str:
-    """Return a sentence with the share that each number of variants shows."""
+    """Return a sentence with the share of `total` that each number of variants contains."""
     shares = {number: percent(count / total) for number, count in shown.items()}
     if len(shown) > 1 and len(set(shown.values())) == 1:
         return f"Each variant shows the same {shares[1]} {of}."
@@ -78,6 +80,17 @@ def _drawn_records(report: Report) -> int | None:
     if found is None or found.sampled is None:
         return None
     return report.by_status[Status.KEPT] - found.sampled.members + found.sampled.clusters
+
+
+def verdict(file: FileOverlap) -> str:
+    """Return a sentence that says how many entries of a file of --against are in train."""
+    found, name = file.in_splits.get("train", 0), printable(file.name)
+    entries = plural_of("entry", "entries", file.entries)
+    if not found:
+        return f"{name}: no sequence of its {entries} is in train."
+    return (
+        f"{name}: of its {entries}, {found:,} are in train; --exclude leaves them out of a build."
+    )
 
 
 def similar_to(report: Report) -> str:

@@ -27,7 +27,7 @@ RELATED: Final = {
 
 
 def shown_splits(report: Report) -> tuple[SplitReport, ...]:
-    """Return the splits that the build's options ask for."""
+    """Return the splits that have buckets, or a share of the records in the build's options."""
     fractions = SplitFractions.parse(report.settings.split)
     return tuple(s for s in report.splits if s.buckets or fractions.share(s.name))
 
@@ -185,13 +185,14 @@ def duplicates(report: Report, most: int) -> Table:
 
 
 def options(report: Report) -> list[tuple[str, str]]:
-    """Return name and value of each option and, for a dataset, of its source and digests."""
+    """Return the name and value of each option, and those of a dataset's source and digests."""
     options = asdict(report.settings)
     marks = {
         "where": options.pop("where"),
         "source release": report.source_release,
         "licence": report.license,
         "generation": report.generation,
+        "retired records": report.retired or None,
         "build": report.build,
         "parent": report.parent,
         "manifest digest": report.manifest_digest,

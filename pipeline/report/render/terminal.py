@@ -5,12 +5,10 @@ Names from files are escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from rich.console import Console
-from rich.rule import Rule
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from pipeline.report.comparison import Comparison
@@ -19,25 +17,16 @@ from pipeline.report.model import Lengths, RecordNote, Report
 from pipeline.report.model_headers import HeaderCounts
 from pipeline.report.render import header_tables, leak_tables, sentences, tables
 from pipeline.report.render.numerals import about, percent, size
-from pipeline.report.render.printable import printable
 from pipeline.report.render.table import Name, Table
+from pipeline.report.render.terminal_parts import Part, drawn, one_line, title
 from schemas.records import Status
 from schemas.text.phrases import plural
 
 _HEIGHT: Final = 8
 """Height of a histogram in lines."""
-_BAR: Final = 24
-"""Length of a bar for a share of 1, in characters."""
 _UPWARD: Final = " ▁▂▃▄▅▆▇█"
-_RIGHTWARD: Final = " ▏▎▍▌▋▊▉█"
-_NAME: Final = 48
-"""Largest length of a name in a table, in characters."""
-_LONGEST: Final = 200
-"""Largest length of a name that may take several lines, in characters."""
 _SHOWN: Final = 20
 """Largest number of rows in a table of inputs or of duplicates."""
-
-_Part = Rule | RichTable | Text
 
 
 def show(report: Report | Comparison, console: Console) -> None:
@@ -50,96 +39,52 @@ def show(report: Report | Comparison, console: Console) -> None:
         console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
 
 
-def _report(report: Report, width: int) -> Iterable[_Part]:
-    yield _title(report.name)
+def _report(report: Report, width: int) -> Iterable[Part]:
+    yield title(report.name)
     yield from _overview(report)
-    yield _title("records")
-    yield from _drawn(tables.inputs(report, _SHOWN))
+    yield title("records")
+    yield from drawn(tables.inputs(report, _SHOWN))
     if len(report.inputs) > 1 and report.duplicates:
-        yield from _drawn(tables.duplicates(report, _SHOWN))
+        yield from drawn(tables.duplicates(report, _SHOWN))
     if report.exclusions:
-        yield _title("records left out by --exclude")
-        yield from _drawn(leak_tables.exclusions(report))
+        yield title("records left out by --exclude")
+        yield from drawn(leak_tables.exclusions(report))
     if report.headers is not None:
         yield from _headers(report.headers)
-    yield _title(f"length in residues, {plural(report.records, 'record')} before cropping")
+    yield title(f"length in residues, {plural(report.records, 'record')} before cropping")
     yield from _lengths(report.lengths, width)
     yield Text(sentences.longer_records(report))
     if sampled := sentences.sampled_clusters(report):
         yield Text(sampled)
     over = "the buckets" if report.composition.over == "buckets" else "the input"
-    yield _title(f"composition of {over}, compared with Swiss-Prot")
+    yield title(f"composition of {over}, compared with Swiss-Prot")
     yield from _composition(report)
-    yield _title("splits" if report.kind == "dataset" else "splits (forecast of a build)")
+    yield title("splits" if report.kind == "dataset" else "splits (forecast of a build)")
     yield from _splits(report)
     if report.leaks:
-        yield _title("sequences that splits share")
-        yield from _drawn(leak_tables.leaks(report))
+        yield title("sequences that splits share")
+        yield from drawn(leak_tables.leaks(report))
     if report.against:
-        yield _title("entries of other files that equal a record of the dataset")
-        yield from _drawn(leak_tables.against(report), whole_names=True)
+        yield title("entries of other files that equal a record of the dataset")
+        yield from drawn(leak_tables.against(report), whole_names=True)
+        yield from (Text(sentences.verdict(file)) for file in report.against)
     if (similar := leak_tables.similar(report)).rows:
-        yield _title(sentences.similar_to(report))
-        yield from _drawn(similar, whole_names=True)
-    yield _title("padding of these sequences, for each way of batching")
-    yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
+        yield title(sentences.similar_to(report))
+        yield from drawn(similar, whole_names=True)
+    yield title("padding of these sequences, for each way of batching")
+    yield from drawn(tables.batching(report), bars=[way.waste for way in report.waste])
     if pooled := sentences.pooled_splits(report):
         yield Text(f"{pooled} {sentences.train_spread(report)}".rstrip(), style="dim")
     train = about(report.budget.tokens)
-    yield _title(
+    yield title(
         f"training time on one {report.budget.gpu} (an epoch of the train split: {train} tokens)"
     )
     yield from _budget(report)
-    yield _title("the longest records")
-    yield from _drawn(_notes(report.longest))
+    yield title("the longest records")
+    yield from drawn(_notes(report.longest))
     if report.repeated:
-        yield _title("the most repeated records")
-        yield from _drawn(_notes(report.repeated))
-
-
-def _title(text: str) -> Rule:
-    return Rule(Text(_one_line(text, 120), style="bold"), align="left", style="dim")
-
-
-def _drawn(
-    table: Table, *, bars: Sequence[float] = (), whole_names: bool = False
-) -> Iterable[_Part]:
-    """Draw a table. A narrow terminal cuts off text, but not numbers.
-
-    whole_names: True to break names into several lines instead of cutting them off
-    bars: share (0 … 1) for each row, drawn as a bar in an additional last column
-    """
-    drawn = RichTable(box=None, pad_edge=False, header_style="dim")
-    for i, header in enumerate(table.head):
-        words = i < table.words
-        drawn.add_column(
-            header, justify="left" if words else "right", no_wrap=not words, overflow="ellipsis"
-        )
-    if bars:
-        drawn.add_column("")
-    for i, row in enumerate(table.rows):
-        cells = [_name(cell, whole_names) if isinstance(cell, Name) else cell for cell in row]
-        drawn.add_row(*cells, *([_bar(bars[i])] if bars else ()))
-    yield drawn
-    if table.left_out:
-        yield Text(f"… and {table.left_out:,} more", style="dim")
-
-
-def _name(name: str, whole: bool) -> Text:
-    """Return a name as a Text, because rich would interpret markup such as `[red]` in a string."""
-    if whole:
-        return Text(_one_line(name, _LONGEST), overflow="fold")
-    return Text(_one_line(name, _NAME), no_wrap=True, overflow="ellipsis")
-
-
-def _one_line(text: str, most: int) -> str:
-    clean = printable(text).replace("\n", "\\n").replace("\t", "\\t")
-    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
-
-
-def _bar(share: float) -> Text:
-    eighths = round(8 * _BAR * max(0.0, min(1.0, share)))
-    return Text("█" * (eighths // 8) + _RIGHTWARD[eighths % 8].strip(), style="cyan")
+        yield title("the most repeated records")
+        yield from drawn(_notes(report.repeated))
 
 
 def _overview(report: Report) -> Iterable[Text]:
@@ -153,7 +98,7 @@ def _overview(report: Report) -> Iterable[Text]:
         release, licence = report.source_release or "not stated", report.license or "not stated"
         yield Text(f"release of the inputs: {release}, licence: {licence}")
     if settings.where is not None:
-        yield Text(_one_line(f"--where {settings.where}", 160))
+        yield Text(one_line(f"--where {settings.where}", 160))
     kept, duplicates = by_status[Status.KEPT], by_status[Status.DUPLICATE]
     left_out = ", ".join(
         f"{by_status[status]:,} {status.replace('_', ' ')}"
@@ -164,6 +109,10 @@ def _overview(report: Report) -> Iterable[Text]:
         f"{plural(report.records, 'input record')}: {kept:,} kept, "
         f"{plural(duplicates, 'duplicate')}, others left out: {left_out or 'none'}"
     )
+    if report.retired:
+        yield Text(
+            f"retired records: {report.retired:,}, listed in retired/; readers do not skip them"
+        )
     if report.cropped_copies:
         yield Text(
             "kept records that equal an earlier record after truncation: "
@@ -187,27 +136,27 @@ def _overview(report: Report) -> Iterable[Text]:
         )
 
 
-def _headers(found: HeaderCounts) -> Iterable[_Part]:
+def _headers(found: HeaderCounts) -> Iterable[Part]:
     """Draw the counts of values that headers state. Draw nothing if there are no such values."""
     stated = header_tables.headers(found)
     if stated.rows:
-        yield _title("records by database, protein existence and fragment, from their headers")
-        yield from _drawn(stated)
+        yield title("records by database, protein existence and fragment, from their headers")
+        yield from drawn(stated)
     if found.taxa:
-        yield _title("organisms with the most kept records")
-        yield from _drawn(header_tables.taxa(found))
+        yield title("organisms with the most kept records")
+        yield from drawn(header_tables.taxa(found))
         if rest := header_tables.other_taxa(found):
             yield Text(f"… and {rest}", style="dim")
 
 
-def _lengths(lengths: Lengths, width: int) -> Iterable[_Part]:
+def _lengths(lengths: Lengths, width: int) -> Iterable[Part]:
     facts = {
         "shortest": f"{lengths.shortest:,}",
         **{f"{p} %": f"{length:,}" for p, length in lengths.percentiles.items()},
         "longest": f"{lengths.longest:,}",
         "mean": f"{lengths.mean:,.1f}",
     }
-    yield from _drawn(Table(tuple(facts), [tuple(facts.values())], words=0))
+    yield from drawn(Table(tuple(facts), [tuple(facts.values())], words=0))
     if lengths.histogram.counts:
         yield from _histogram(lengths.histogram, lengths.crop, width)
 
@@ -226,14 +175,14 @@ def _histogram(counts: Distribution, crop: int, width: int) -> Iterable[Text]:
     yield Text(f"{'0':>11}{last:>{each * len(counts.counts) - 1}}", style="dim")
 
 
-def _composition(report: Report) -> Iterable[_Part]:
+def _composition(report: Report) -> Iterable[Part]:
     found = report.composition
     standard = [letter for letter in found.letters if letter.kind == "standard"]
     most = max((max(x.share, x.background or 0) for x in found.letters), default=1) or 1
     rows = [
         (x.letter, percent(x.share), percent(x.background or 0), f"{x.count:,}") for x in standard
     ]
-    yield from _drawn(
+    yield from drawn(
         Table(("", "share", "Swiss-Prot", "count"), rows), bars=[x.share / most for x in standard]
     )
     rare = ", ".join(
@@ -244,7 +193,7 @@ def _composition(report: Report) -> Iterable[_Part]:
     yield Text(f"letters outside the vocabulary: {many}")
 
 
-def _splits(report: Report) -> Iterable[_Part]:
+def _splits(report: Report) -> Iterable[Part]:
     """Draw a table with a column for each split. A row for each split would be too wide."""
     table = tables.splits(report)
     mean = (
@@ -252,14 +201,14 @@ def _splits(report: Report) -> Iterable[_Part]:
     )
     columns = zip(table.head, *table.rows, strict=True)
     head, *rows = [*columns, ("sequences in a bucket", *mean)]
-    yield from _drawn(Table(("", *head[1:]), rows))
+    yield from drawn(Table(("", *head[1:]), rows))
 
 
-def _budget(report: Report) -> Iterable[_Part]:
+def _budget(report: Report) -> Iterable[Part]:
     """Draw a table of training times. Print the sources of the tokens/s below the table, because
     a column for them would be too wide."""
     *head, _ = tables.budget(report).head
-    yield from _drawn(Table(tuple(head), [row[:-1] for row in tables.budget(report).rows], words=2))
+    yield from drawn(Table(tuple(head), [row[:-1] for row in tables.budget(report).rows], words=2))
     presets: dict[str, dict[str, None]] = {}
     for row in report.budget.rows:
         presets.setdefault(row.source, {})[row.preset.removeprefix("esm2-")] = None
@@ -284,8 +233,8 @@ def _notes(notes: Iterable[RecordNote]) -> Table:
     return Table(("id", "input", "status", "record", "residues", "times"), rows, words=3)
 
 
-def _comparison(both: Comparison) -> Iterable[_Part]:
-    yield _title(f"A: {both.a.name}  B: {both.b.name}")
+def _comparison(both: Comparison) -> Iterable[Part]:
+    yield title(f"A: {both.a.name}  B: {both.b.name}")
     yield Text(tables.RELATED[both.related])
     overlap = both.overlap
     share = percent(overlap.both / (overlap.only_a + overlap.only_b + overlap.both or 1))
@@ -295,7 +244,7 @@ def _comparison(both: Comparison) -> Iterable[_Part]:
         f"{overlap.only_b:,} only in B"
     )
     if both.settings:
-        yield _title("options that differ")
-        yield from _drawn(tables.option_changes(both))
-    yield _title("numbers")
-    yield from _drawn(tables.changes(both))
+        yield title("options that differ")
+        yield from drawn(tables.option_changes(both))
+    yield title("numbers")
+    yield from drawn(tables.changes(both))

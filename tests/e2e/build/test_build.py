@@ -57,7 +57,7 @@ def corpus(tmp_path: Path, records: list[tuple[str, str]]) -> Path:
     ],
 )
 @pytest.mark.parametrize("partition_bytes", [64 << 20, 50_000])
-def test_every_record_has_one_fate_and_every_kept_residue_is_in_one_bucket(
+def test_every_record_has_one_status_and_every_kept_residue_is_in_one_bucket(
     run: Run,
     tmp_path: Path,
     corpus: Path,
@@ -82,7 +82,7 @@ def test_every_record_has_one_fate_and_every_kept_residue_is_in_one_bucket(
         residues = as_read(text)
         assert row["residues"] == len(residues)
         assert row["unknown"] == residues.count("?")
-        status, pieces, original = fate(residues, row["ordinal"], seen, options)
+        status, pieces, original = expected_outcome(residues, row["ordinal"], seen, options)
         assert (row["status"], row["duplicate_of"]) == (status, original)
         assert sorted(placed.get(row["ordinal"], [])) == pieces
         assert (row["split"], row["shard"], row["bucket"]) == where.get(
@@ -92,10 +92,10 @@ def test_every_record_has_one_fate_and_every_kept_residue_is_in_one_bucket(
     assert all(text[row["offset"] :].startswith(b">" + row["id"].encode()) for row in rows)
 
 
-def fate(
+def expected_outcome(
     residues: str, ordinal: int, seen: dict[str, int], options: tuple[str, ...]
 ) -> tuple[str, list[tuple[int, str]], int | None]:
-    """Return the expected fate of a record.
+    """Return how a build should treat a record.
 
     Returns:
         Status, (start, residues) of each sequence cut from the record, and the ordinal of the
@@ -135,7 +135,7 @@ def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> No
         )
         assert set(bucket["input_ids"][edges[count] :]) <= {1}
         free[bucket["split"]] += 2048 - edges[count]
-    # The fewest possible buckets leave less than one bucket free. A packer may use one bucket more.
+    # The fewest possible buckets leave less than one bucket free. A packer may use one more bucket.
     assert all(tokens < 2 * 2048 for tokens in free.values()), free
 
 
@@ -255,7 +255,7 @@ def test_the_same_build_is_not_repeated_and_a_changed_build_needs_overwrite(
     before = digest(out)
     assert "already built" in build(run, corpus, out)
     refused = run("preprocess", corpus, "--out", out, *SMALL, "--seed", 1)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "--seed 0 → 1" in refused.stderr
     assert "--overwrite" in refused.stderr
     assert digest(out) == before

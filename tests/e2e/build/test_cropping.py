@@ -1,6 +1,6 @@
 """Records that are equal after cropping are all in one split.
 
-`--dedup cropped` keeps only the first of them.
+`--dedup cropped` keeps only the first of such records.
 
 A piece is one of the sequences into which `--long split` cuts a record. A run is a group of
 consecutive records that a reduce task reads at once.
@@ -48,7 +48,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Write 60 groups of four records that are equal after cropping, and other records."""
+    """Write 60 groups of four records that are equal after cropping, and 200 other records."""
     rng = np.random.default_rng(0)
     records = []
     for i in range(60):
@@ -62,7 +62,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def sides(out: Path, *, first_pieces: bool) -> dict[str, set[str]]:
-    """Return the splits that contain each sequence, or each first piece of a record."""
+    """Return, for each sequence or each first piece of a record, the splits that contain it."""
     found: dict[str, set[str]] = {}
     for bucket in read_buckets(out):
         for _, start, residues in sequences_in(bucket):
@@ -154,7 +154,7 @@ def test_first_piece_hashes_match_the_xxhash_library() -> None:
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_the_command_stats_counts_records_that_equal_an_earlier_one_after_cropping(
+def test_stats_counts_records_that_equal_an_earlier_record_after_cropping(
     run: Run,
     build_here: BuildHere,
     corpus: Path,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +13,8 @@ import pytest
 
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes import started
-from tests.helpers.processes.command_line import REPO, Run, environment, preprocess
+from tests.helpers.processes.command_line import Run, preprocess
+from tests.helpers.processes.killed import kill_builds
 from tests.helpers.processes.started import Started
 from tests.helpers.processes.stopped import processes_of
 
@@ -42,13 +40,13 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 
 def start(corpus: Path, out: Path, *more: str, stop_after: int = 0) -> Started:
-    """Start a build, which stops itself (SIGSTOP) when `stop_after` tasks have ended."""
+    """Start a build, which stops itself (SIGSTOP) after `stop_after` tasks. 0 means never."""
     setup = started.stopping_after_outcomes(stop_after) if stop_after else ""
     return started.start("preprocess", corpus, "--out", out, *OPTIONS, *more, setup=setup, **SIZES)
 
 
 def start_and_stop(corpus: Path, out: Path, *more: str, after: int) -> Started:
-    """Start a build, and wait until it stops itself. It does so when `after` tasks have ended."""
+    """Start a build that stops itself after `after` tasks, and wait until it has stopped."""
     process = start(corpus, out, *more, stop_after=after)
     process.wait_until_stopped()
     return process
@@ -57,7 +55,7 @@ def start_and_stop(corpus: Path, out: Path, *more: str, after: int) -> Started:
 def kill_all(process: Started) -> None:
     """Kill a process and its descendants, and wait until all have ended.
 
-    A killed process may still finish a system call.
+    Waiting is necessary, because a killed process may still finish a system call.
     """
     family = processes_of(process.pid)
     for target in family:
@@ -153,14 +151,11 @@ def parent_of(process: int) -> int:
 
 
 def test_kills_at_any_moment_of_a_build_give_the_same_bytes(tmp_path: Path) -> None:
-    """The killed process is both driver and worker. Kills happen from planning to clean-up."""
+    """The build has no worker processes, so the killed process plans the build and runs all tasks.
+    Kills happen from planning to clean-up."""
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(450)))
-    count = 500 if os.environ.get("THDPACK_LONG") else 25
-    words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count)]
-    arguments = [sys.executable, "-m", "tests.helpers.processes.killed", *words]
-    done = subprocess.run(arguments, cwd=REPO, env=environment(), capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    finished = json.loads(done.stdout)
+    count = 500 if LONG else 25
+    finished = kill_builds(tmp_path / "made.fasta", tmp_path, count)
     assert len(finished) == count
     assert len(set(finished)) >= 10, finished
 

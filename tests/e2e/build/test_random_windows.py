@@ -1,4 +1,5 @@
-"""`--long crop`: a bucket has a random window of each record longer than max_seq_len.
+"""`--long crop`: of each kept record with more than max_seq_len - 2 residues, the buckets hold one
+random window. Shorter kept records are in the buckets as a whole.
 
 A run is a group of consecutive records that a reduce task reads at once.
 """
@@ -40,7 +41,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def records() -> list[tuple[str, str]]:
-    """Return records, of which two are equal, and two differ only after the first MOST residues."""
+    """Return records. Two of them are equal, and two differ only in their last residue."""
     rng = np.random.default_rng(0)
     begin = "".join(rng.choice(list(LETTERS), 2 * MOST))
     twins = [("twin0", begin + "A"), ("twin1", begin + "C"), ("copy", begin + "A")]
@@ -57,7 +58,7 @@ def corpus(tmp_path: Path, records: list[tuple[str, str]]) -> Path:
 
 @pytest.mark.parametrize("runs", ["one", "many"])
 @pytest.mark.parametrize("dedup", ["exact", "none"])
-def test_each_kept_record_is_in_a_bucket_once_by_the_window_that_the_seed_decides(
+def test_each_kept_record_has_one_window_in_a_bucket_and_the_seed_decides_where_it_begins(
     build_here: BuildHere,
     monkeypatch: pytest.MonkeyPatch,
     records: list[tuple[str, str]],

@@ -67,7 +67,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a small corpus. Its build has few tasks and partitions, because the store is slow.
+    """Write a small corpus. A build of this corpus has few tasks and partitions, because the store
+    is slow.
 
     With THDPACK_LONG, the corpus is as large as `corpus`.
     """
@@ -94,10 +95,10 @@ def cluster(server: ObjectStore) -> Iterator[Any]:
 
 
 def start(corpus: object, out: object, address: str | None) -> Started:
-    """Start a build on Ray. The nodes run in another folder than the command.
+    """Start a build on Ray. The command's current folder is not that of the nodes.
 
-    If `out` is a path, the command runs in its parent folder. Paths are given relative to the
-    folder of the command.
+    If `out` is a path, the command runs in the parent folder of `out`. Paths are given relative to
+    the command's current folder.
     """
     where = () if address is None else ("--ray-address", address)
     here = Path(out).parent if isinstance(out, Path) else REPO
@@ -192,11 +193,11 @@ def test_on_ray_the_error_for_a_broken_input_names_its_line_and_has_no_traceback
     process = start(broken, tmp_path / "out", cluster.address)
     printed = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, printed
-    assert f"thdpack: {broken}:{broken.read_bytes().count(10)}: " in printed
+    assert f"thdpack preprocess: {broken}:{broken.read_bytes().count(10)}: " in printed
     assert "Traceback" not in printed
 
 
-def test_after_ctrl_c_the_ray_cluster_is_gone_and_the_build_resumes_without_ray(
+def test_ctrl_c_ends_the_ray_cluster_and_the_build_resumes_without_ray(
     run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:
     out = tmp_path / "out"
@@ -232,7 +233,7 @@ def test_a_ray_address_where_no_cluster_answers_is_an_error(
     assert "Traceback" not in done.stderr
 
 
-def test_without_a_local_cluster_the_error_names_our_option_and_not_the_one_of_ray(
+def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def init(**options: Any) -> None:
@@ -249,9 +250,8 @@ def test_without_a_local_cluster_the_error_names_our_option_and_not_the_one_of_r
 def test_a_node_must_have_the_versions_of_the_driver_and_see_the_same_folder(
     tmp_path: Path,
 ) -> None:
-    """The driver writes a file into the dataset's folder. A node that does not see it
-    is refused.
-    """
+    """The driver writes a file into the dataset's folder. A node that does not see this file is
+    refused."""
     (tmp_path / "shared").touch()
     out = LocalFolder(tmp_path, tmp_path)
     NodeRequirements("shared", versions()).refuse_other(out)

@@ -89,7 +89,7 @@ def test_every_kept_record_is_in_the_split_that_its_hash_decides(
     options: dict[str, Any],
     large: bool,
 ) -> None:
-    """A large partition is read in several runs, groups of consecutive records."""
+    """A large partition is read in several runs. A run is a group of consecutive records."""
     use_few_small_tasks(monkeypatch)
     if large:
         monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 10_000)
@@ -114,7 +114,7 @@ def test_the_same_shares_in_another_notation_count_as_the_same_option(
         assert done.returncode == 0, done.stderr
         assert "nothing to do" in done.stdout
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--split", "valid=0.02")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--split train=0.99,valid=0.01 → train=0.98,valid=0.02" in done.stderr
 
 
@@ -132,7 +132,7 @@ def test_adding_a_test_split_takes_no_record_from_valid(
     assert two
 
 
-def test_the_commands_inspect_and_stats_and_bench_reader_accept_the_test_split(
+def test_inspect_stats_and_bench_reader_accept_the_test_split(
     build_here: BuildHere, run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"
@@ -153,7 +153,7 @@ def test_the_commands_inspect_and_stats_and_bench_reader_accept_the_test_split(
     assert run("stats", out, "--read-tokens").returncode == 0
     build_here(corpus, tmp_path / "two")
     done = run("inspect", tmp_path / "two", "--split", "test", "--bucket", "0")
-    assert done.stderr == "thdpack: no bucket 0 in test: this split is empty\n"
+    assert done.stderr == "thdpack inspect: no bucket 0 in test: this split is empty\n"
     done = run("bench-reader", out, "--split", "test", "--seconds", "0.01")
     assert done.returncode == 0, done.stderr
 

@@ -1,4 +1,4 @@
-"""A build by a task list, as a scheduler runs it, gives the same bytes as `thdpack preprocess`."""
+"""A task list, which a scheduler runs, gives the same bytes as `thdpack preprocess`."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def test_a_task_list_whose_tasks_are_killed_repeatedly_gives_the_same_bytes(
     tmp_path: Path,
     corpus: Path,
 ) -> None:
-    """Run three array elements at the same time; kill and requeue each, as Slurm does. Then commit.
+    """Run three array elements at the same time. Kill and requeue each, as Slurm does. Then commit.
 
-    Each kill comes right before a change in the dataset's folder. An element makes at most four
-    changes in a round, so it finishes at most one task, and work remains for the next round.
+    Each element is killed right before one of its first five changes in the dataset's folder. By
+    then, it has finished at most one task, so work remains for the next round.
     """
     out = tmp_path / "out"
     smaller = {"task_bytes": 70_000, "partition_bytes": 80_000}
@@ -116,7 +116,7 @@ def kill_at_changes(
     *commands: tuple[object, ...],
     **sizes: int,
 ) -> None:
-    """Start all commands; kill command i right before it makes change `moments[i]` of `out`."""
+    """Start all commands. Kill command i right before its `moments[i]`-th change in `out`."""
     setups = [stopping_at_change(moment, out) for moment in moments]
     paired = zip(commands, setups, strict=True)
     processes = [start(*words, setup=setup, **sizes) for words, setup in paired]
@@ -141,7 +141,7 @@ def finish(*processes: Started) -> None:
             True,
             marks=pytest.mark.skipif(
                 "THDPACK_LONG" not in os.environ,
-                reason="slow: --sample-clusters adds two stages (THDPACK_LONG=1)",
+                reason="takes seconds; set THDPACK_LONG=1",
             ),
         ),
     ],
@@ -245,7 +245,7 @@ def test_errors_say_whether_a_plan_a_task_or_a_file_is_missing(
         in early.stderr
     )
     beyond = run("run-task", out, "--index", count)
-    assert beyond.returncode == 1
+    assert beyond.returncode == 2
     assert "is beyond the" in beyond.stderr
     beyond = run("run-task", out, "--stage", "map", "--index", count)
     assert re.search(rf"--index {count} is beyond the \d+ map tasks$", beyond.stderr.strip())

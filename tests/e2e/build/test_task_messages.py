@@ -53,4 +53,4 @@ def test_the_commands_printed_by_plan_tasks_build_the_dataset(
         assert done.returncode == 0, done.stderr
     assert run("verify", out).returncode == 0
     again = run(*words_of_plan)
-    assert "is here already. The tasks check whether the contents are equal" in again.stderr
+    assert "also check whether the contents of the inputs are equal" in again.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,7 +60,7 @@ def neighbours(buckets: list[dict[str, Any]]) -> set[tuple[int, ...]]:
 
 
 def pieces(buckets: list[dict[str, Any]]) -> Counter[tuple[str, int, int, str]]:
-    """Return how often each sequence occurs: its split, record, start and residues."""
+    """Return how often each (split, record, start, residues) occurs."""
     return Counter(
         (bucket["split"], *sequence) for bucket in buckets for sequence in sequences_in(bucket)
     )
@@ -76,7 +77,7 @@ def test_each_variant_has_each_kept_record_once_with_other_neighbours(
     long: str,
     runs: str,
 ) -> None:
-    """With `many`, a partition is read in several runs, and rests have two levels."""
+    """With `many`, a partition is read in several runs, and rests are packed in several levels."""
     if runs == "many":
         monkeypatch.setattr("pipeline.build.spill.spilled_partition.WINDOW_BYTES", 3_000)
         monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 5_000)
@@ -108,7 +109,7 @@ def test_each_variant_has_each_kept_record_once_with_other_neighbours(
     assert shallow(out) == deep(out) == []
 
 
-def test_all_variants_have_one_slot_count_and_the_totals_of_their_shards(
+def test_variants_have_the_same_slot_count_and_totals_that_match_their_buckets(
     build_here: BuildHere, corpus: Path, tmp_path: Path
 ) -> None:
     manifest = build_here(corpus, tmp_path / "out", variants=3, **SHAPE)
@@ -184,17 +185,35 @@ def test_a_dry_run_says_which_variants_a_build_would_add(
     assert "(4 variants of 0.6 MB)" in run(*words, "--variants", 4, "--dry-run").stdout
     assert run(*words, "--variants", 2).returncode == 0
     for variants, said in (
-        (2, "the dataset is here already"),
-        (3, "adds variant 2 to this dataset"),
-        (5, "adds variants 2 to 4 to this dataset"),
+        (2, "already holds this dataset"),
+        (3, "the dataset has 2 variants; this build adds 1 more, so that it has 3"),
+        (5, "the dataset has 2 variants; this build adds 3 more, so that it has 5"),
         (5, "(3 variants of 0.6 MB)"),
     ):
         assert said in run(*words, "--variants", variants, "--dry-run").stdout
+    assert "would read" not in run(*words, "--variants", 2, "--dry-run").stdout
     replaced = run(*words, "--dry-run", "--overwrite").stdout
     assert f"would replace the dataset in {tmp_path / 'out'}" in replaced
     done = run(*words, "--variants", 1, "--dry-run")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "has 2 variants, and --variants is 1: give --variants 2" in done.stderr
+
+
+def test_a_dry_run_prints_one_json_object_on_request(
+    run: Run, sample: Path, tmp_path: Path
+) -> None:
+    words = ("preprocess", sample, "--out", tmp_path / "out", "--log-json", "--dry-run")
+    new = json.loads(run(*words).stdout)
+    assert new["event"] == "dry-run"
+    assert not new["exists"]
+    assert [source["url"] for source in new["inputs"]] == [str(sample)]
+    assert new["input_bytes"] == sample.stat().st_size
+    assert new["new_variants"] == 1
+    assert run(*words[:-1]).returncode == 0
+    known = json.loads(run(*words).stdout)
+    assert (known["exists"], known["new_variants"], known["dataset_bytes"]) == (True, 0, 0)
+    assert json.loads(run(*words, "--variants", 3).stdout)["new_variants"] == 2
+    assert json.loads(run(*words, "--overwrite").stdout)["replaces"]
 
 
 def test_a_task_list_adds_variants_to_a_dataset(run: Run, corpus: Path, tmp_path: Path) -> None:
@@ -213,12 +232,13 @@ def test_a_task_list_adds_variants_to_a_dataset(run: Run, corpus: Path, tmp_path
     assert digest(grown) == digest(whole)
 
 
-def test_the_windows_of_all_variants_are_uniform_and_cover_long_records_as_that_law_says(
+def test_windows_of_all_variants_start_uniformly_and_show_the_expected_share_of_residues(
     build_here: BuildHere, tmp_path: Path
 ) -> None:
-    """200 records of 500 residues, 24 variants, windows of 126 residues: 375 starts.
+    """Crop 200 records of 500 residues in 24 variants. A window of 126 residues has 375 possible
+    starts.
 
-    The limits are six standard deviations. The seed is fixed, so the test does not vary.
+    The limits are six standard deviations. The seed is fixed, so the result does not vary.
     """
     count, size, variants = 200, 500, 24
     rng = np.random.default_rng(0)
@@ -241,7 +261,8 @@ def test_the_windows_of_all_variants_are_uniform_and_cover_long_records_as_that_
     assert max(map(abs, pairs)) < 6 / count**0.5
     residue = np.arange(size)
     shows = np.minimum(np.minimum(residue + 1, size - residue), min(MOST, places)) / places
-    share = 1 - (1 - shows) ** variants  # of the records of which a residue is in some window
+    # for each place: expected share of the records that have a window there in some variant
+    share = 1 - (1 - shows) ** variants
     inside = (starts[:, :, None] <= residue) & (residue < starts[:, :, None] + MOST)
     shown = inside.any(axis=0).sum(axis=0)
     assert (abs(shown - count * share) < 6 * np.sqrt(count * share * (1 - share)) + 1).all()

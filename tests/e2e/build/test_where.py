@@ -162,13 +162,13 @@ def test_a_wrong_expression_prints_one_error_line_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_note_names_the_columns_of_which_no_record_has_a_value(
+def test_a_note_names_the_columns_that_have_no_value_in_any_record(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     source = tmp_path / "x.fasta"
     source.write_text(">sp|P1|A_B x OS=y OX=1\nMKTAYIAKQR\n>other\nMKV\n")
     words = ("--where", "cluster_size > 1 or gene = 'x' or taxid = 1", "--out", tmp_path / "out")
-    note = "no record has a value of cluster_size or gene, which the expression uses"
+    note = "no record has a value for cluster_size or gene, which the expression uses"
     assert note in run("preprocess", source, *words).stderr
     assert "no record has a value" not in run("preprocess", corpus, *words, "--overwrite").stderr
 

@@ -135,7 +135,7 @@ def test_the_error_about_a_file_found_in_a_folder_suggests_the_option_ignore(
     assert done.returncode == 0, done.stderr
 
 
-def test_stats_and_plan_tasks_also_leave_out_ignored_files(
+def test_stats_and_plan_tasks_leave_out_ignored_files(
     run: Run, tmp_path: Path, folder: Path
 ) -> None:
     done = run("stats", folder, "--ignore", "[xyw].fa")

@@ -31,7 +31,9 @@ def refusal(run: Run, path: Path, *options: str) -> str:
 
 def test_a_dataset_as_an_input_is_refused(run: Run, sample: Path, tmp_path: Path) -> None:
     dataset = preprocess(sample, tmp_path / "dataset")
-    assert refusal(run, dataset).startswith(f"thdpack: {dataset}: a thdpack dataset, not an input")
+    assert refusal(run, dataset).startswith(
+        f"thdpack preprocess: {dataset}: a thdpack dataset, not an input"
+    )
 
 
 def zipped() -> bytes:
@@ -80,7 +82,7 @@ def test_an_error_names_the_kind_of_a_file_that_is_not_fasta(run: Run, tmp_path:
         path.write_bytes(content)
         said = refusal(run, path)
         assert kind in said, said
-        assert said.startswith(f"thdpack: {path}:1: "), said
+        assert said.startswith(f"thdpack preprocess: {path}:1: "), said
 
 
 def test_fasta_that_looks_like_another_kind_is_read(run: Run, tmp_path: Path) -> None:
@@ -89,7 +91,9 @@ def test_fasta_that_looks_like_another_kind_is_read(run: Run, tmp_path: Path) ->
     assert run("preprocess", path, "--out", tmp_path / "out").returncode == 0
 
 
-def test_residues_on_the_header_line_are_an_error_that_says_so(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_residues_on_the_header_line_gives_the_cause(
+    run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(b">a\tMKTAYI\n>b\tMKVLA\n")
     assert (
@@ -106,7 +110,8 @@ def test_the_error_for_damaged_bzip2_names_bzip2(run: Run, tmp_path: Path) -> No
     packed[40] ^= 4
     path.write_bytes(packed)
     assert (
-        refusal(run, path) == f"thdpack: {path}: damaged bzip2 archive; download or copy it again"
+        refusal(run, path)
+        == f"thdpack preprocess: {path}: damaged bzip2 archive; download or copy it again"
     )
 
 

@@ -203,9 +203,9 @@ def test_http_and_file_urls_are_read(run: Run, tmp_path: Path, web: str) -> None
     assert "Traceback" not in missing.stderr
 
 
-def test_an_unknown_protocol_is_an_error_that_names_it(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_protocol_names_the_protocol(run: Run, tmp_path: Path) -> None:
     done = run("preprocess", "nosuch://bucket/x.fa", "--out", tmp_path / "out")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "nosuch://" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -224,7 +224,7 @@ def test_an_unknown_protocol_is_an_error_that_names_it(run: Run, tmp_path: Path)
             "gzip archive",
         ),
         ("cut.parquet", b"PAR1" + bytes(100), "not a readable parquet file"),
-        ("empty.fasta", b"", "no residue"),
+        ("empty.fasta", b"", "empty.fasta: the file is empty"),
         ("headers.fasta", b">a\n>b\n", "headers.fasta:2: no residue"),
         ("preamble.fasta", b"# hello\n>a\nMK\n", "preamble.fasta:1: expected '>'"),
         ("binary.fasta", b">a\nMK\nM\x00K\n", "binary.fasta:3: byte 0x00: binary data"),
@@ -267,7 +267,7 @@ def test_the_text_of_an_error_is_the_same_from_a_worker_as_from_the_driver(
         assert name in said[0]
 
 
-def test_with_on_invalid_error_the_message_names_the_letter_and_its_line(
+def test_the_option_on_invalid_error_reports_the_letter_and_its_line(
     run: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.fasta"
@@ -282,14 +282,14 @@ def test_a_missing_input_and_an_input_named_twice_are_errors(
 ) -> None:
     (tmp_path / "in").mkdir()
     sample = Path(shutil.copy(sample, tmp_path / "in"))
-    for arguments, message in (
-        (["missing.fasta"], "no such file"),
-        (["missing*.fasta"], "no file matches"),
-        ([sample, sample], "named twice"),
-        ([sample.parent / ".." / "in", sample], "named twice"),
+    for arguments, code, message in (
+        (["missing.fasta"], 1, "no such file"),
+        (["missing*.fasta"], 1, "no file matches"),
+        ([sample, sample], 2, "named twice"),
+        ([sample.parent / ".." / "in", sample], 2, "named twice"),
     ):
         done = run("preprocess", *arguments, "--out", tmp_path / "out")
-        assert done.returncode == 1, done.stdout
+        assert done.returncode == code, done.stdout
         assert message in done.stderr
         assert not (tmp_path / "out" / "manifest.json").exists()
 

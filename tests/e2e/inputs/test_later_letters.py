@@ -13,7 +13,7 @@ from tests.helpers.processes.command_line import Run
 
 
 def records(name: str, letters: str, count: int, length: int) -> bytes:
-    """Return FASTA of random records of these letters."""
+    """Return FASTA of random records that consist of these letters."""
     chosen = np.random.default_rng(0).choice(list(letters.encode()), (count, length))
     rows = chosen.astype(np.uint8)
     return b"".join(b">%s%d\n%s\n" % (name.encode(), i, rows[i].tobytes()) for i in range(count))
@@ -44,7 +44,7 @@ def test_nucleotides_and_alignments_after_proteins_are_refused(
         done = run(*words)
         assert done.returncode == 1
         said = done.stderr.splitlines()[-1]
-        assert said.startswith(f"thdpack: {path}: {looks}")
+        assert said.startswith(f"thdpack preprocess: {path}: {looks}")
         assert f" from record '{record}" in said
         assert said.endswith(f", or give --allow-{option}")
         warned = run("stats", path).stderr.splitlines()

@@ -92,7 +92,7 @@ def test_an_unreadable_or_empty_list_is_an_error(run: Run, tmp_path: Path) -> No
         assert message in done.stderr
 
 
-def test_if_an_object_was_replaced_a_build_is_an_error_unless_overwrite_is_given(run: Run) -> None:
+def test_if_an_input_object_was_replaced_a_build_needs_overwrite(run: Run) -> None:
     for name, content in FILES.items():
         put(f"s3://bucket/in/{name}", content)
     arguments = (
@@ -174,8 +174,8 @@ def test_large_objects_are_uploaded_in_parts_and_failed_uploads_leave_nothing(
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)
         faults.rate, faults.kinds = 0.3, ("error", "cut", "lost")
-        # With this seed, faults hit parts of the upload, but not the request that starts it: after
-        # a fault in that request, AWS's library would wait a long time.
+        # With this seed, faults hit parts of the upload, but not the request that starts it. After
+        # a fault in the starting request, AWS's library would wait a long time.
         faults.rng.seed(2)
         folder = ObjectFolder("s3://bucket/set")
         with folder.written("train/x.arrow") as file:

@@ -18,10 +18,10 @@ from tests.helpers.processes.command_line import REPO, Run, environment
 FASTA = b">a\nMKTAYI\n>b\nMKVLA\n"
 
 
-def refused(run: Run, *arguments: object) -> str:
+def refused(run: Run, *arguments: object, code: int = 1) -> str:
     """Return the one-line error of a command."""
     done = run(*arguments)
-    assert done.returncode == 1
+    assert done.returncode == code
     assert "Traceback" not in done.stderr
     return done.stderr
 
@@ -46,7 +46,7 @@ def test_an_empty_name_is_refused_and_not_taken_for_the_current_folder(
         run, "preprocess", sample, "", "--out", tmp_path / "out"
     )
     assert "the name of the dataset's folder is empty" in refused(
-        run, "preprocess", sample, "--out", ""
+        run, "preprocess", sample, "--out", "", code=2
     )
     assert not (REPO / "manifest.json").exists()
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -61,13 +61,14 @@ def test_skipped_entries_of_an_input_folder_are_named(
     (folder / "gone.fasta").symlink_to(tmp_path / "nothing.fasta")
     (folder / "file.fasta").symlink_to(tmp_path / "elsewhere" / "y.fasta")
     os.mkfifo(folder / "pipe.fasta")
-    done = run("preprocess", folder, "--out", tmp_path / "out", "--dedup", "none")
+    words = ("preprocess", folder, "--out", tmp_path / "out", "--dedup", "none")
+    done = run(*words)
     assert done.returncode == 0, done.stderr
     assert {row["source"] for row in read_records(tmp_path / "out")} == {"x.fasta", "file.fasta"}
     assert f"skipped {folder}/linked: a link to a folder" in done.stderr
     assert f"skipped {folder}/gone.fasta: a broken link" in done.stderr
     assert f"skipped {folder}/pipe.fasta: a pipe" in done.stderr
-    dry = run("preprocess", folder, "--out", tmp_path / "out", "--dry-run").stdout
+    dry = run(*words, "--dry-run").stdout
     assert f"skipped  {folder}/linked: a link to a folder" in dry
 
 
@@ -141,7 +142,7 @@ def test_a_dataset_inside_an_input_folder_is_refused(run: Run, folder: Path, nes
 
 def test_a_dataset_beside_an_input_is_built(run: Run, folder: Path) -> None:
     assert run("preprocess", folder, "--out", f"{folder}-data").returncode == 0
-    assert run("preprocess", folder / "x.fasta", "--out", folder).returncode == 0
+    assert run("preprocess", folder / "x.fasta", "--out", folder / "data").returncode == 0
 
 
 def test_a_pipe_is_refused_and_the_error_suggests_standard_input(run: Run, tmp_path: Path) -> None:

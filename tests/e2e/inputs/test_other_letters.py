@@ -30,7 +30,7 @@ def made(letters: str, lengths: list[int]) -> bytes:
 
 
 def said_of(path: Path, content: bytes) -> str:
-    """Return the error for an input; empty if the input is accepted."""
+    """Return the error for an input, or "" if the input is accepted."""
     path.write_bytes(content)
     try:
         find_sources((str(path),), "auto", spool=None, allowed=Allowed())
@@ -47,13 +47,13 @@ def test_nucleotides_give_a_one_line_error_unless_an_option_allows_them(
     done = run("preprocess", path, "--out", out)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        f"thdpack: {path}: looks like nucleotides (100 % of its 2,000 letters are A, C, G, T, U "
-        "or N); thdpack expects proteins. Translate it first, or give --allow-nucleotides"
+        f"thdpack preprocess: {path}: looks like nucleotides (100 % of its 2,000 letters are A, C, "
+        "G, T, U or N); thdpack expects proteins. Translate it first, or give --allow-nucleotides"
     ]
     assert not list(out.glob("**/*.arrow"))
     assert "looks like nucleotides" in run("preprocess", path, "--out", out, "--dry-run").stderr
     piped = run("preprocess", "-", "--out", out, stdin=path.read_bytes())
-    assert piped.stderr.startswith("thdpack: standard input: looks like nucleotides")
+    assert piped.stderr.startswith("thdpack preprocess: standard input: looks like nucleotides")
     with pytest.raises(InputError, match="looks like nucleotides"):
         plan_tasks(PreprocessOptions(inputs=(str(path),), out=str(out)), PlainReporter())
     assert run("preprocess", path, "--out", out, "--allow-nucleotides").returncode == 0
@@ -61,7 +61,7 @@ def test_nucleotides_give_a_one_line_error_unless_an_option_allows_them(
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
-def test_genomes_genes_and_alignments_are_recognised_in_any_archive(
+def test_genomes_genes_and_alignments_are_recognised_with_and_without_compression(
     tmp_path: Path, pack: type[bytes]
 ) -> None:
     path = tmp_path / "x.fa"
@@ -138,7 +138,7 @@ def test_the_error_for_a_genome_in_a_flat_file_asks_for_its_proteins(
     )
     said = run("preprocess", path, "--out", tmp_path / "out").stderr
     assert f"{path}: looks like nucleotides (100 % of its 1,200 letters" in said
-    assert "Give the proteins of its genes instead, as FASTA (.faa) or GenPept (.gp)" in said
+    assert "Give the proteins of the genes instead, as FASTA (.faa) or GenPept (.gp)" in said
     assert "Translate" not in said
 
 
@@ -175,4 +175,4 @@ def test_the_error_for_an_empty_pipe_names_standard_input_as_the_input(
         done = run(*words, stdin=b"")
         assert done.returncode == 1
         said = done.stderr.splitlines()[-1]
-        assert said.startswith("thdpack: standard input:1: no residue"), said
+        assert said.startswith(f"thdpack {words[0]}: standard input: the file is empty"), said

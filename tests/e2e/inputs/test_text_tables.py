@@ -137,7 +137,7 @@ def test_the_block_size_of_the_csv_reader_does_not_change_the_dataset(
         ),
         (b"id,sequence\na,MK\n\nb,MK,3\n", ":4: 3 columns, expected 2 as in the header line"),
         (b"id,sequence\na,MK\n" * 9 + b"b,M\xff\n", ":19: not UTF-8: save the file"),
-        (b"", ":1: no header line"),
+        (b"", ": the file is empty"),
         (b"id,sequence\n", ": no residue in this file"),
         (b"id,sequence\na,M\x01K\n", ": control character '\\x01': binary data"),
     ],
@@ -149,7 +149,7 @@ def test_the_error_for_invalid_csv_names_the_file_and_the_fault(
     path.write_bytes(content)
     done = run("preprocess", path, "--out", tmp_path / "out")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"thdpack: {path}{said}"), done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"thdpack preprocess: {path}{said}"), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_wrong_columns_are_refused_before_any_task_and_in_a_dry_run(
             done = run(*words, *wrong, *dry)
             assert done.returncode == 1
             assert "column" in done.stderr
-            assert "read, tokenize" not in done.stderr  # the first phase of a build
+            assert "read, tokenize" not in done.stderr  # no phase of the build began
         done = run(*words, "--sequence-column", "seq", "--id-column", "nam", *dry)
         assert "no column 'nam'" in done.stderr
         assert "read, tokenize" not in done.stderr

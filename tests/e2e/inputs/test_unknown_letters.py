@@ -88,7 +88,7 @@ def test_a_table_without_proteins_is_refused(run: Run, tmp_path: Path) -> None:
     assert f"{path}: 80% of its letters" in done.stderr
 
 
-def test_a_task_list_also_refuses_inputs_of_unknown_letters_or_warns_about_them(
+def test_a_task_list_refuses_inputs_of_unknown_letters_or_warns_about_them(
     run: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.fasta"

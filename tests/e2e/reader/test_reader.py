@@ -105,7 +105,10 @@ def test_an_invalid_state_or_a_state_of_another_reader_is_refused_with_the_reaso
         next(reader)
         state = reader.state_dict()
         for wrong, reason in [
-            (other.state_dict(), "another dataset: its manifest digest .* has been rebuilt"),
+            (
+                other.state_dict(),
+                "of a mixture: its manifest digest .* the dataset is rebuilt",
+            ),
             ({**state, "seed": 1}, "another seed: it is 1, this reader has 0"),
             ({**state, "split": "valid"}, "another split"),
             ({**state, "version": 2}, "version 2, this thdpack reads version 1"),
@@ -167,7 +170,7 @@ def test_missing_and_empty_splits_are_refused(many_shards: Path, tmp_path: Path,
         assert [bucket.position for bucket in islice(reader, 3)] == [3, 8, 13]
 
 
-def test_a_url_is_refused_as_a_cache(many_shards: Path) -> None:
+def test_a_url_is_refused_as_the_cache_folder(many_shards: Path) -> None:
     for url in ("s3://bucket/cache", Path("s3://bucket/cache")):
         with pytest.raises(ValueError, match="cache must be a folder on a local disk"):
             ShardReader(many_shards, cache_dir=url)

@@ -1,4 +1,7 @@
-"""The reader moves through the variants of a dataset: epoch e reads variant e mod K."""
+"""The reader moves through the K variants of a dataset: epoch e reads variant e mod K.
+
+A cycle is K epochs.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,13 @@ def counts(dataset: Path) -> list[int]:
     """Return the number of train buckets of each variant."""
     manifest = read_manifest(dataset)
     found = [manifest.splits_of(variant)["train"].buckets for variant in range(VARIANTS)]
-    assert len(set(found)) > 1  # so that the tests would notice epochs of equal length
+    assert len(set(found)) > 1  # otherwise, all epochs would have the same length
     return found
 
 
 @pytest.fixture(scope="module")
 def whole(dataset: Path, counts: list[int]) -> list[Seen]:
-    """Return the buckets of one cycle and half a variant, read by a single rank."""
+    """Return the buckets of one cycle and of half an epoch, read by a single rank."""
     count = (sum(counts) + counts[0] // 2) // STEP * STEP
     with ShardReader(dataset) as reader:
         assert len(reader) == sum(counts)
@@ -131,7 +134,7 @@ def test_each_dataset_of_a_mixture_counts_its_own_epochs(
     assert {epoch for epoch, _ in epochs} == set(range(VARIANTS + 1))
 
 
-def test_shards_of_later_variants_pass_through_the_cache(
+def test_shards_of_all_variants_are_fetched_into_the_cache_once(
     dataset: Path, whole: list[Seen], tmp_path: Path
 ) -> None:
     with ShardReader(dataset, cache_dir=tmp_path / "cache") as reader:

@@ -1,4 +1,4 @@
-"""`thdpack stats`: which share of the residues the variants of a dataset show together."""
+"""Coverage in `thdpack stats`: the share of the residues that the variants hold together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,23 @@ from tests.helpers.processes.command_line import Run, use_few_small_tasks
 MOST = 62
 
 
+def held_by_first_variants(out: Path, variants: int) -> dict[str, set[tuple[int, int]]]:
+    """Return the residues, as (ordinal, index), in the first 1, 2, 4 and `variants` variants."""
+    residues: set[tuple[int, int]] = set()
+    found = {}
+    for variant in range(variants):
+        for bucket in read_buckets(out, variant):
+            for ordinal, start, text in sequences_in(bucket):
+                residues |= {(ordinal, start + i) for i in range(len(text))}
+        if variant + 1 in (1, 2, 4, variants):
+            found[str(variant + 1)] = set(residues)
+    return found
+
+
 @pytest.mark.parametrize(
     ("long", "variants"), [("crop", 1), ("crop", 7), ("truncate", 4), ("split", 3), ("drop", 2)]
 )
-def test_stats_show_the_residues_that_the_first_variants_hold(
+def test_stats_counts_the_residues_in_the_first_variants(
     run: Run,
     build_here: Callable[..., Manifest],
     monkeypatch: pytest.MonkeyPatch,
@@ -31,14 +44,7 @@ def test_stats_show_the_residues_that_the_first_variants_hold(
     corpus, out = tmp_path / "made.fasta", tmp_path / "out"
     corpus.write_bytes(fasta(made_records(300, longest=6 * MOST)))
     build_here(corpus, out, long=long, variants=variants, capacity=512, max_seq_len=MOST + 2)
-    shown: set[tuple[int, int]] = set()
-    counts = {}
-    for variant in range(variants):
-        for bucket in read_buckets(out, variant):
-            for ordinal, start, residues in sequences_in(bucket):
-                shown |= {(ordinal, start + i) for i in range(len(residues))}
-        if variant + 1 in (1, 2, 4, variants):
-            counts[str(variant + 1)] = len(shown)
+    counts = {first: len(held) for first, held in held_by_first_variants(out, variants).items()}
     kept = sum(row["residues"] for row in read_records(out) if row["status"] == "kept")
     done = run("stats", out, "--json", tmp_path / "stats.json")
     assert done.returncode == 0, done.stderr
@@ -50,7 +56,7 @@ def test_stats_show_the_residues_that_the_first_variants_hold(
 
 
 @pytest.mark.parametrize(("long", "variants"), [("crop", 5), ("truncate", 1), ("split", 2)])
-def test_stats_show_the_members_of_clusters_and_the_residues_that_the_first_variants_hold(
+def test_stats_counts_the_cluster_members_and_residues_in_the_first_variants(
     run: Run,
     build_here: Callable[..., Manifest],
     monkeypatch: pytest.MonkeyPatch,
@@ -69,15 +75,12 @@ def test_stats_show_the_members_of_clusters_and_the_residues_that_the_first_vari
     rows = read_records(out)
     kept = {row["ordinal"]: row["cluster"] for row in rows if row["status"] == "kept"}
     members = {ordinal for ordinal, cluster in kept.items() if cluster is not None}
-    residues: set[tuple[int, int]] = set()
-    counts, of_members = {}, {}
-    for variant in range(variants):
-        for bucket in read_buckets(out, variant):
-            for ordinal, start, text in sequences_in(bucket):
-                residues |= {(ordinal, start + i) for i in range(len(text))}
-        if variant + 1 in (1, 2, 4, variants):
-            counts[str(variant + 1)] = len(residues)
-            of_members[str(variant + 1)] = len(members & {ordinal for ordinal, _ in residues})
+    held = held_by_first_variants(out, variants)
+    counts = {first: len(residues) for first, residues in held.items()}
+    of_members = {
+        first: len(members & {ordinal for ordinal, _ in residues})
+        for first, residues in held.items()
+    }
     done = run(
         *("stats", out, "--json", tmp_path / "stats.json", "--html", tmp_path / "stats.html"),
         *("--csv", tmp_path / "csv"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 from tests.helpers.data.corpus import as_read, fasta, made_records, read_manifest, read_records
+from tests.helpers.data.grown import append
 from tests.helpers.processes.command_line import Run, preprocess
-from tests.helpers.reports.stats import rewritten, stats
+from tests.helpers.reports.stats import stats
 
 
 def test_a_comparison_lists_changes_and_counts_common_sequences(
@@ -66,6 +66,6 @@ def test_parent_and_child_datasets_are_recognized_by_their_manifests(
     run: Run, dataset: Path, tmp_path: Path
 ) -> None:
     child = Path(shutil.copytree(dataset, tmp_path / "child"))
-    rewritten(child, lambda manifest: replace(manifest, generation=2, parent=manifest.digest))
+    append(child, seed=3, inputs=tmp_path)
     assert stats(run, dataset, child)["related"] == "child"
     assert stats(run, child, dataset)["related"] == "parent"

@@ -171,7 +171,7 @@ def test_overlaps_with_other_files_equal_those_of_plain_loops(run: Run, tmp_path
     rows = read_records(dataset)
     records = [(text.upper(), row) for (_, text), row in zip(made, rows, strict=True)]
     others = [text for _, text in made_records(40, seed=1, longest=80) if "J1" not in text]
-    # every third record with upper and lower case swapped, the first record twice more, random
+    # every third record with upper and lower case swapped, two copies of the first record, random
     # sequences of another seed, and the first 63 residues of a longer record
     entries = [text.swapcase() for _, text in made[::3]] + [made[0][1]] * 2 + others
     entries.append(next(text for _, text in made if len(text) > 70)[:63])
@@ -193,6 +193,11 @@ def test_overlaps_with_other_files_equal_those_of_plain_loops(run: Run, tmp_path
     assert report["against"][1]["in_records"] == 0
     shown = run("stats", dataset, "--against", test).stdout
     assert "in train  in valid  in test  in any record" in shown
+    count = f"of its {len(entries)} entries, {found['in_splits']['train']} are in train;"
+    assert count in " ".join(shown.split())
+    shown = " ".join(run("stats", dataset, "--against", nothing).stdout.split())
+    assert "no sequence of its 2 entries is in train." in shown
+    shown = run("stats", dataset, "--against", test).stdout
     assert f"--where {WHERE}\n" in shown
     assert run("stats", test, "--json").returncode == 0
 
@@ -213,7 +218,7 @@ def test_a_remote_dataset_has_the_same_overlap_with_a_file_as_a_local_copy(
         (["FASTA", "--against", "FASTA"], 2, "name a dataset before it"),
         (["DATASET", "DATASET", "--against", "FASTA"], 2, "in one dataset"),
         (["DATASET", "--against", "nothing.fasta"], 1, "nothing.fasta: no such file"),
-        (["DATASET", "--against", "EMPTY"], 1, "empty.fasta:1: no residue"),
+        (["DATASET", "--against", "EMPTY"], 1, "empty.fasta: the file is empty"),
         (["DATASET", "--against", "TABLE"], 1, "name, seq; stats reads FASTA, and .csv"),
         (["DATASET", "--against", "IDS"], 1, "such as >name; stats reads FASTA, and"),
     ],

@@ -15,7 +15,7 @@ from tests.helpers.data.corpus import read_manifest
 from tests.helpers.processes.command_line import Run, preprocess
 from tests.helpers.reports.stats import rewritten
 
-CLEAR = re.compile(r"thdpack: [^\n]+\n")
+CLEAR = re.compile(r"thdpack stats: [^\n]+\n")
 
 
 def truncated(dataset: Path) -> str:

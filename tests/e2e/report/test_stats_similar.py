@@ -15,7 +15,7 @@ import pytest
 import pipeline.report.command as command
 from pipeline.build.mmseqs import binary
 from pipeline.build.options import PreprocessOptions
-from schemas.errors import BuildError
+from schemas.errors import OptionError
 from tests.helpers.data.corpus import LETTERS, fasta, made_records, read_records
 from tests.helpers.processes.command_line import Run, preprocess
 from tests.helpers.reports.stats import stats
@@ -31,7 +31,7 @@ def mutated(rng: random.Random, residues: str) -> str:
     return "".join(rng.choice(LETTERS) if rng.random() < 0.1 else x for x in residues)
 
 
-@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="needs MMseqs2")
+@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="MMseqs2 is not installed")
 def test_mutated_copies_of_records_are_similar_and_random_sequences_are_not(
     run: Run, tmp_path: Path
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_search_needs_a_local_dataset_a_named_file_and_mmseqs(
     assert "name a file" in done.stderr
     monkeypatch.setattr(binary.shutil, "which", lambda name: None)
     options = PreprocessOptions(inputs=(str(built),), out="")
-    with pytest.raises(BuildError, match="--against mmseqs:… needs MMseqs2"):
+    with pytest.raises(OptionError, match="--against mmseqs:… needs MMseqs2"):
         command.report_of(options, ["mmseqs:test.fasta"])
 
 

@@ -41,7 +41,7 @@ CONDITIONS = {
     "501 NotImplemented": True,
     "400 InvalidArgument Header If-None-Match is not supported": True,
 }
-"""Reaction of a build to each error response to a conditional write.
+"""For each error response to a conditional write, the reaction of the build.
 
 | value | the build |
 |---|---|
@@ -104,7 +104,7 @@ def assert_names_what_it_left(said: str) -> None:
     assert any(f"{OUT}/{name}".startswith(work) for name in named)
 
 
-def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
+def test_one_of_two_concurrent_builds_commits_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
@@ -152,13 +152,13 @@ def test_a_slow_build_does_not_overwrite_a_dataset_committed_meanwhile(
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     for name in digest(near):
         put(f"{OUT}/{name}", (near / name).read_bytes())
-    monkeypatch.delenv("FSSPEC_S3")  # no timeout of one second: the build waits
+    monkeypatch.delenv("FSSPEC_S3")  # remove the timeout of one second
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     slow = start(OUT, "--seed", "1", "--overwrite", setup=ONE_PROCESS)
     until(lambda: proxied.waiting, slow)
     del proxied.hold["PUT manifest.json"]
-    slow.send_signal(signal.SIGSTOP)  # otherwise it would repeat its request after a minute
+    slow.send_signal(signal.SIGSTOP)  # otherwise, the build would repeat its request after 60 s
     quick = run(
         "preprocess",
         "s3://bucket/in/made.fasta",

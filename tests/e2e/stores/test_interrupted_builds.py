@@ -93,11 +93,11 @@ def test_ctrl_c_ends_a_build_on_a_stalled_store(
         release.set()
         process.kill()
     assert process.returncode == 130, printed
-    assert printed.splitlines()[-1].startswith("thdpack: interrupted")
+    assert printed.splitlines()[-1].startswith("thdpack preprocess: interrupted; run")
     assert "Traceback" not in printed
 
 
-def test_an_unfinished_build_is_named_by_readers_and_by_other_builds(
+def test_an_unfinished_build_is_reported_by_readers_and_by_other_builds(
     run: Run, store: ObjectStore, corpus: Path
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
@@ -112,5 +112,5 @@ def test_an_unfinished_build_is_named_by_readers_and_by_other_builds(
     words = ("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS)
     other = run(*words, "--seed", "9", **SIZES)
     assert other.returncode == 0, other.stderr
-    assert f"1 other unfinished build here: {OUT}/.build/{work}/: if nobody" in other.stderr
+    assert f"1 other unfinished build here: {OUT}/.build/{work}/. If nobody" in other.stderr
     assert any(name.startswith(f".build/{work}/") for name in objects(OUT))

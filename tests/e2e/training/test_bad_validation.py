@@ -31,8 +31,8 @@ def test_a_run_fails_if_its_last_validation_loss_is_not_finite(
             train(many_shards, out, *DIVERGES, steps=4)
         assert stopped.value.code == 1
         said = capsys.readouterr().err
-        assert "the last validation, up to step 4, has a loss that is not finite" in said
-        assert "start again in another --out (no validation was finite)" in said
+        assert "the loss of the last validation (step 4 or earlier) is not finite" in said
+        assert "start again in another --out (no validation loss was finite)" in said
         assert "done:" not in said
     assert not (out / "export").exists()
     state = json.loads((out / "checkpoints" / "step-00000004" / "state.json").read_text())

@@ -1,4 +1,4 @@
-"""A dry run checks what a run checks, says what a run would say, and writes nothing."""
+"""A dry run makes the same checks as a run, prints its first lines, and writes nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_dry_run_prints_the_first_lines_of_the_run_and_writes_nothing(
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_dry_run_leaves_no_new_cache_and_keeps_a_folder_that_was_there(
+def test_a_dry_run_removes_a_new_cache_and_keeps_an_existing_one(
     many_shards: Path, tmp_path: Path, is_new: bool
 ) -> None:
     cache = tmp_path / "parent" / "cache"
@@ -72,7 +72,7 @@ def test_a_missing_package_is_reported_before_the_folder_of_the_run_is_created(
         assert not (tmp_path / "run").exists()
 
 
-def test_a_dry_run_refuses_what_a_run_refuses(
+def test_a_dry_run_gives_the_same_errors_as_a_run(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "file"
@@ -83,6 +83,7 @@ def test_a_dry_run_refuses_what_a_run_refuses(
         (tmp_path / "run", ("--init-from", str(tmp_path / "none")), 1),
         (tmp_path / "run", ("--buckets-per-step", "3", "--buckets-per-micro-batch", "2"), 2),
         (file / "run", (), 1),
+        (Path("/proc/run"), (), 1),  # root passes its permissions, but nothing can be created
         (resumed, ("--seed", "7"), 2),
     ):
         messages = []
@@ -94,3 +95,25 @@ def test_a_dry_run_refuses_what_a_run_refuses(
         assert messages[0].startswith("thdpack train: ")
         assert messages[0].rpartition(": '")[0] == messages[1].rpartition(": '")[0]
         assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_other_files_is_refused_and_an_empty_folder_or_one_of_logs_is_used(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "docs"
+    out.mkdir()
+    (out / "paper.tex").touch()
+    for dry in (("--dry-run",), ()):
+        with pytest.raises(SystemExit) as stopped:
+            train(many_shards, out, *dry)
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err == (
+            f"thdpack train: --out {out} is not empty and no run (it holds paper.tex): choose a "
+            f"new folder, such as {out}/run\n"
+        )
+        assert [path.name for path in out.iterdir()] == ["paper.tex"]
+    (out / "paper.tex").rename(out / "slurm-1.out")
+    main([*arguments(many_shards, out, steps=1)])
+    (out / "notes.txt").touch()  # the folder of a run may hold other files
+    main([*arguments(many_shards, out, steps=1), "--dry-run"])
+    assert capsys.readouterr().out.endswith(f"{END}\n")

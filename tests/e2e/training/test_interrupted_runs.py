@@ -139,8 +139,9 @@ def signalled(rows):
 feed.Feed.__next__ = signalled
 main(sys.argv[3:])
 """
-"""Program of a rank. It sends itself a signal before it reads a micro-batch. Its first two
-arguments are the number of the signal and the number of the micro-batch, counted from 1."""
+"""Program of a rank. The rank sends itself a signal before it reads a micro-batch. The first two
+arguments of the program are the number of the signal and the number of the micro-batch, counted
+from 1."""
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,9 @@ def test_after_a_signal_in_the_last_step_the_same_command_validates_and_exports(
 def test_ctrl_c_is_acknowledged_at_once_and_a_second_one_aborts_the_step(
     many_shards: Path, tmp_path: Path, ranks: int, again: int
 ) -> None:
-    """`again`: number of ranks that get the second signal before another rank has ended."""
+    """Args:
+    again: number of ranks that get a second SIGINT.
+    """
     out = tmp_path / "run"
     batch = ("--buckets-per-step", str(2 * ranks), "--validate-every", "0", "--warmup-steps", "0")
     often = ("--checkpoint-every", "1")
@@ -267,7 +270,7 @@ def test_the_best_model_is_saved_even_without_regular_checkpoints(
     assert (out / "checkpoints" / state["best"]["checkpoint"]).is_dir()
 
 
-def test_resuming_from_an_earlier_checkpoint_moves_the_later_ones_aside(
+def test_resuming_from_an_earlier_checkpoint_moves_later_ones_to_another_folder(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")

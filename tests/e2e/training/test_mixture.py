@@ -14,8 +14,8 @@ from tests.helpers.data.many_shards import LONGEST, OPTIONS
 from tests.helpers.processes.command_line import preprocess
 from tests.helpers.processes.runs import ROUNDING, cut, losses, start, train
 from trainer.config import DataOptions
-from trainer.mixing import announcements, datasets_of, latest_announcement
-from trainer.open_readers import mixed
+from trainer.readers.mixing import announcements, datasets_of, latest_announcement
+from trainer.readers.open_readers import mixed
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,7 @@ def test_a_run_does_not_resume_with_other_weights_of_its_datasets(
     assert "a run on another dataset, " in capsys.readouterr().err
 
 
-def test_the_shares_of_a_mixture_are_printed_as_percentages_whatever_the_sum_of_the_weights() -> (
-    None
-):
+def test_shares_of_a_mixture_are_printed_as_percentages_for_any_sum_of_weights() -> None:
     data = DataOptions(data=("a=2", "s3://key:secret@b/c=1"), reweight=("5=1,7",))
     first, second = announcements(data).values()
     assert first.endswith(": 66.67 % from a, 33.33 % from s3://b/c")

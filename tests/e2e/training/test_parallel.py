@@ -98,9 +98,7 @@ with process_group() as everyone:
 """
 
 
-def test_the_context_parallel_exchange_is_exact_even_if_ranks_cannot_divide_the_heads_evenly() -> (
-    None
-):
+def test_the_context_parallel_exchange_is_exact_for_any_number_of_heads() -> None:
     Job(EXCHANGE, [], ranks=4).finish()
 
 

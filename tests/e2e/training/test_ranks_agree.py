@@ -36,8 +36,8 @@ main(sys.argv[1:])
 
 
 def refused(program: str, words: list[str]) -> str:
-    """Run two ranks, which must fail with the same error. Only rank 0 prints it. Return their
-    output.
+    """Run two ranks, which must fail with the same error. Check that only rank 0 prints it. Return
+    the output.
     """
     with Job(program, words, ranks=2) as job:
         job.wait()
@@ -92,7 +92,7 @@ def test_copies_of_one_dataset_at_different_paths_are_accepted(
     assert set(losses(tmp_path / "run")) == {1, 2}
 
 
-def test_the_rank_with_the_least_memory_decides_what_auto_means_for_shard_and_reshard(
+def test_the_rank_with_the_least_memory_decides_the_defaults_of_shard_and_reshard(
     many_shards: Path, tmp_path: Path
 ) -> None:
     Job(

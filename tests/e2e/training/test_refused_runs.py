@@ -147,7 +147,7 @@ def test_a_resume_refuses_another_dataset_and_accepts_a_moved_copy_of_its_own(
     assert losses(train(moved, cut(whole, tmp_path / "again", 8))) == losses(whole)
 
 
-def test_a_resume_says_that_the_dataset_has_changed_if_its_place_is_the_same(
+def test_a_resume_says_that_the_dataset_has_changed_if_its_path_is_the_same(
     build_here: Callable[..., Manifest],
     many_shards: Path,
     sample: Path,
@@ -162,7 +162,7 @@ def test_a_resume_says_that_the_dataset_has_changed_if_its_place_is_the_same(
     with pytest.raises(SystemExit):
         train(data, run, "--warmup-steps", "0", steps=2)
     said = capsys.readouterr().err
-    assert f"{run} holds the state of a run on {data}, but what is there has changed" in said
+    assert f"{run} holds the state of a run on {data}, which has changed since" in said
     assert "--variants N --out OTHER" in said
     assert said.count("\n") == 1
 
@@ -201,7 +201,7 @@ def test_the_summary_of_torchrun_says_that_the_command_line_is_wrong(
 
 
 @pytest.mark.parametrize("local_rank", ["0", "1"])
-def test_under_torchrun_only_the_first_rank_of_a_node_prints_a_wrong_command_line_at_once(
+def test_only_the_first_rank_of_a_node_prints_the_error_of_a_wrong_command_line_at_once(
     local_rank: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -216,7 +216,7 @@ def test_under_torchrun_only_the_first_rank_of_a_node_prints_a_wrong_command_lin
     with pytest.raises(SystemExit):
         main(["esm2-8m", "--data", "d", "--steps", "0"])
     assert printed_before_waits == ([] if local_rank == "0" else [""])
-    assert "--steps is 0" in capsys.readouterr().err  # a rank that still runs hides no error
+    assert "--steps is 0" in capsys.readouterr().err  # a running rank prints it later
 
 
 def test_weights_of_another_preset_are_refused_and_the_error_names_their_preset(
@@ -228,7 +228,8 @@ def test_weights_of_another_preset_are_refused_and_the_error_names_their_preset(
         main(["esm2-35m", *words, "--init-from", str(tmp_path / "weights")])
     said = capsys.readouterr().err
     assert "is a model of 6 layers, hidden size 320 (esm2-8m), but the command asks for 12" in said
-    assert "use the preset esm2-8m without flags of the shape" in said
+    flags = "--layers, --hidden-size, --heads, --ffn-size"
+    assert f"use the preset esm2-8m without flags that change its shape ({flags})" in said
     assert not (tmp_path / "run").exists()
 
 

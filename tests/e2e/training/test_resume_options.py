@@ -77,7 +77,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path.relative_to(folder): path.read_bytes() for path in paths}
 
 
-def test_a_run_with_imported_weights_keeps_their_gelu(
+def test_a_run_with_imported_weights_resumes_only_with_the_same_gelu(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = ("--init-from", str(whole / "export"), "--warmup-steps", "0")

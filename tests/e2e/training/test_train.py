@@ -74,7 +74,7 @@ def test_a_run_lowers_the_loss_and_writes_metrics_and_checkpoints(whole: Path) -
     assert line["perplexity"] == pytest.approx(2.718281828459045 ** line["loss"])
 
 
-def test_two_ranks_train_in_a_folder_that_contains_other_packages_of_our_names(
+def test_two_ranks_train_in_a_folder_whose_packages_have_the_names_of_ours(
     many_shards: Path, tmp_path: Path
 ) -> None:
     write_decoys(tmp_path)
@@ -121,7 +121,7 @@ def test_a_run_stops_with_a_message_after_three_steps_without_a_finite_loss(
     assert lines[-1]["skipped"] >= 3
 
 
-def test_each_line_of_a_step_has_the_epoch_of_the_last_bucket_of_the_step(
+def test_the_metrics_of_a_step_have_the_epoch_of_its_last_bucket(
     many_shards: Path, tmp_path: Path
 ) -> None:
     with ShardReader(many_shards) as reader:

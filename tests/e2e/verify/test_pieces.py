@@ -91,7 +91,7 @@ def test_each_contradiction_of_pieces_is_found(
     assert laws(dataset) == expected
 
 
-def test_a_window_at_another_place_than_the_seed_decides_is_found(
+def test_a_window_that_is_not_where_the_seed_puts_it_is_found(
     opened: Callable[..., OpenDataset],
 ) -> None:
     dataset = opened("--long", "crop")
@@ -106,10 +106,10 @@ def test_a_window_at_another_place_than_the_seed_decides_is_found(
     assert laws(dataset) == {"its window is not where the seed puts it"}
 
 
-def test_with_clusters_only_whole_first_pieces_are_compared(
+def test_verify_compares_clusters_of_first_pieces_but_not_of_other_windows(
     opened: Callable[..., OpenDataset],
 ) -> None:
-    """twin0 and twin1 have equal first pieces, but their windows are elsewhere."""
+    """twin0 and twin1 have equal first pieces, but their windows begin later."""
     assert laws(opened("--long", "crop", "--clusters", "clusters.tsv")) == set()
 
 

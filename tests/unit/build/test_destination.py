@@ -1,5 +1,7 @@
-"""Builds that are disturbed: by another build in the same destination, by an input that changes,
-or by a damaged file. All builds run in this process."""
+"""Disturbed builds: another build has the same destination, an input changes, a file is damaged.
+
+All builds run in this process.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from pipeline.inputs.source import Source
 from pipeline.storage.atomic_write import written_atomically
 from pipeline.storage.object_folder import ObjectFolder
 from pipeline.storage.signed_json import signed
-from schemas.errors import BuildError, DatasetError, InputError
+from schemas.errors import BuildError, DatasetError, InputError, OptionError
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes.command_line import InThisProcess, use_few_small_tasks
@@ -96,7 +98,7 @@ def test_a_build_that_removed_files_of_a_newly_committed_dataset_reports_it(
         "remove",
         lambda *_: build_here(corpus, OUT, overwrite=True, **SMALL),
     )
-    with pytest.raises(BuildError, match="needs files which this build was removing"):
+    with pytest.raises(BuildError, match="needs files that this build removed"):
         build_here(corpus, OUT, seed=1, overwrite=True, **SMALL)
 
 
@@ -159,7 +161,7 @@ def listed(corpus: Path, out: str, **options: Any) -> TaskList:
 
 
 def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
-    """Run all tasks of a task list one after another, and commit if `commits`.
+    """Run all tasks of a task list one after another, and commit if `commits` is true.
 
     Returns:
         The committed manifest; None if nothing was committed.
@@ -180,13 +182,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return str(tmp_path / "out") if request.param == "disk" else OUT
 
 
-def test_only_overwrite_replaces_an_unfinished_plan_and_tasks_of_the_replaced_plan_fail(
+def test_only_overwrite_replaces_an_unfinished_plan_whose_tasks_then_fail(
     build_here: BuildHere, corpus: Path, place: str
 ) -> None:
     mine = listed(corpus, place, seed=1).digest
-    assert listed(corpus, place, seed=1, workers=3).digest == mine, (
-        "the same plan can be made again"
-    )
+    assert listed(corpus, place, seed=1, workers=3).digest == mine  # planned again
     with pytest.raises(DatasetError, match=r"another plan .* --overwrite"):
         listed(corpus, place, seed=2)
     with pytest.raises(DatasetError, match=r"another plan .* --overwrite"):
@@ -197,7 +197,7 @@ def test_only_overwrite_replaces_an_unfinished_plan_and_tasks_of_the_replaced_pl
     build_here(corpus, place, overwrite=True, **SMALL)
     for gone in (mine, other):
         with pytest.raises(
-            DatasetError, match=f"plan {gone} is gone, and the dataset here is of another plan"
+            DatasetError, match=f"plan {gone} is gone, and the dataset here belongs to another plan"
         ):
             work_off(place, gone)
     assert load_task_list(place, None) is None
@@ -213,9 +213,8 @@ def test_the_tasks_of_a_plan_that_is_already_committed_do_nothing(
     assert work_off(place, digest) is None
     again = listed(corpus, place, seed=2, overwrite=True).digest
     assert work_off(place, again, commits=False) is None
-    assert build_here(corpus, place, seed=2, overwrite=True, **SMALL).seed == 2, (
-        "a build of the same plan reuses its work"
-    )
+    # a build may finish the plan of a task list
+    assert build_here(corpus, place, seed=2, overwrite=True, **SMALL).seed == 2
     assert work_off(place, again) is None
 
 
@@ -230,12 +229,12 @@ def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_plann
         reporter(as_json=False) as report,
     ):
         run_tasks(the(load_task_list(OUT, digest)), "reduce", 0, 1, report)
-    with pytest.raises(DatasetError, match="is beyond the"), reporter(as_json=False) as report:
+    with pytest.raises(OptionError, match="is beyond the"), reporter(as_json=False) as report:
         run_tasks(the(load_task_list(OUT, digest)), None, 99, None, report)
     ObjectFolder(OUT).remove(PLAN)
     planned = signed(listed(corpus, OUT, seed=1, overwrite=True).to_json())
     build_here(corpus, OUT, seed=2, overwrite=True, **SMALL)
-    # write the plan after the other build has committed, because that build must not see it
+    # write the plan only now, because the other build must not see it
     with ObjectFolder(OUT).written(PLAN) as file:
         file.write(planned)
     with pytest.raises(BuildError, match="another build committed"):
@@ -245,7 +244,8 @@ def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_plann
 def test_a_failed_build_names_its_leftover_files_but_none_of_a_dataset_committed_meanwhile(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The build fails during verification. Another build, of another or the same plan, commits."""
+    """While the build verifies, another build (of another plan or the same one) commits. Then the
+    first build fails."""
     for seed, named in ((1, True), (0, False)):
         MemoryFileSystem.store.clear()
 
@@ -289,7 +289,7 @@ def test_the_same_command_rewrites_a_file_that_fails_verification(
 def test_builds_succeed_while_nfs_keeps_a_removed_file_and_a_later_build_removes_it(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NFS renames an open file instead of removing it, and removes it when it is closed."""
+    """If an open file is removed, NFS renames the file, and removes it when it is closed."""
     out = tmp_path / "out"
     unlink = Path.unlink
 

@@ -1,4 +1,4 @@
-"""The draw of members of clusters: intervals, exact integers, and weights of a table."""
+"""Drawing of cluster members: intervals, exact integer arithmetic, and weights in a table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEMBERS = st.lists(
 
 @given(st.lists(st.tuples(UINT64, UINT64), min_size=1))
 @settings(deadline=None)
-def test_below_equals_the_upper_half_of_the_product_of_python_integers(
+def test_the_function_named_below_returns_the_upper_half_of_the_product(
     pairs: list[tuple[int, int]],
 ) -> None:
     keys, limits = np.array(pairs, dtype=np.uint64).T

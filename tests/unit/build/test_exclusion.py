@@ -1,8 +1,8 @@
-"""The search of --exclude finds what Python's operator `in` finds. Errors in a file of --exclude
-name the file, and the line if one line is wrong.
+"""The search of --exclude finds the same matches as Python's operator `in`. Errors in a file of
+--exclude name the file, and the line if one line is wrong.
 
 The entries of a file of sequences are stored as one text. A window is WINDOW tokens of this text.
-Shorter sequences do not count as contained.
+Sequences shorter than a window do not count as contained.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def prepare(path: Path, *, mmseqs: bool = False) -> PreparedFile:
     return prepare_exclusions(file, "prepared-000000.arrow", work)
 
 
-def test_mmseqs_before_a_list_of_ids_is_refused(tmp_path: Path) -> None:
+def test_the_prefix_mmseqs_is_refused_for_a_list_of_ids(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     path.write_text("P1\nP2\n")
     with pytest.raises(InputError, match=r"ids:1: not FASTA.*a list of ids .* omit mmseqs:"):

@@ -1,4 +1,4 @@
-"""Packing and hashing of tokens, and what hashes decide: partitions, splits and shuffle keys."""
+"""Packing and hashing of tokens, and the partitions, splits and shuffle keys that hashes give."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_partitions_and_splits_get_their_shares_and_are_independent_of_each_othe
 def test_the_limits_between_splits_are_exact() -> None:
     """Each split begins exactly at the key round(share · 2^53) · 2^11.
 
-    Here, `share` is the sum of the shares of all splits before it.
+    Here, `share` is the sum of the shares of all earlier splits.
     """
     limits = [round(Fraction(share) * 2**53) for share in ("0.125", "0.425")]
     keys = [0, *((limit << 11) + step for limit in limits for step in (-1, 0)), 2**64 - 1]
@@ -105,7 +105,7 @@ def test_the_limits_between_splits_are_exact() -> None:
     assert [SPLITS[code] for code in found] == ["valid", "valid", "test", "test", "train", "train"]
 
 
-def test_a_record_of_the_split_valid_stays_there_if_the_split_test_is_added() -> None:
+def test_adding_a_test_split_does_not_change_the_valid_split() -> None:
     hashes = random_hashes(10_000)
     two = split_of(hashes, SplitFractions.parse("train=0.9,valid=0.1"))
     three = split_of(hashes, SplitFractions.parse("train=0.7,valid=0.1,test=0.2"))

@@ -45,7 +45,7 @@ def wait_for(path: Path) -> int:
     return int(path.read_text())
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the test reads /proc")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc does not exist")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_mmseqs_and_its_children_end_with_the_process_that_started_them(
     tmp_path: Path, number: signal.Signals
@@ -92,7 +92,7 @@ def test_missing_mmseqs_is_an_error_before_anything_runs(
     monkeypatch.setenv("PATH", str(tmp_path))
     for options in (["--exclude", f"mmseqs:{test_set}"], ["--clusters", "mmseqs:0.5"]):
         done = run("preprocess", source, "--out", tmp_path / "out", *options)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert (
             f"{options[0]} mmseqs:… needs MMseqs2, which was not found: install it" in done.stderr
         )

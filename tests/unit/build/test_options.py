@@ -167,11 +167,11 @@ def test_the_option_memory_is_refused_for_a_remote_ray_cluster() -> None:
         (["commit", "d", "--workers", "0"], "--workers is 0"),
         (
             ["plan-tasks", "x", "--out", "y", "--executor", "ray", "--ray-address", "auto"],
-            "--executor is for preprocess",
+            "no option --executor: a scheduler runs planned tasks",
         ),
         (
             ["plan-tasks", "x", "--out", "s3://b/y", "--scratch", "/tmp"],
-            "but other machines run the tasks",
+            "other machines run the tasks, and cannot read a folder of this machine",
         ),
     ],
 )

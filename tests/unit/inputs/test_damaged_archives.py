@@ -1,4 +1,5 @@
-"""Damage in an archive is an error or changes no record. Unusual but valid archives are read."""
+"""Damage in an archive (a compressed file) is an error or changes no record. Unusual but valid
+archives are read."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def test_a_flipped_bit_is_an_error_or_changes_no_record(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_bit_in_the_magic_of_any_part_is_an_error(tmp_path: Path, kind: str) -> None:
+def test_a_flipped_bit_in_the_magic_bytes_of_a_part_is_an_error(tmp_path: Path, kind: str) -> None:
     first = in_parts(kind, TEXT, 1)
     path = tmp_path / "x.fasta"
     for bit in range(16):

@@ -193,6 +193,6 @@ def records(rows: list[Row]) -> list[Record]:
 
 
 @pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\0\0", b"\x7fELF\2\1\1", b"abc\0def"])
-def test_binary_data_is_reported_as_no_text(data: bytes) -> None:
+def test_binary_data_is_reported_as_binary(data: bytes) -> None:
     with pytest.raises(FastaSyntaxError, match="not text, but binary data"):
         parse(data)

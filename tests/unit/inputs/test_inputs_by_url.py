@@ -44,7 +44,7 @@ class Silent(DatedFiles):
 
 
 class Expiring(DatedFiles):
-    """Server that answers the first three requests, and then refuses with status 403."""
+    """Server that answers three requests, and refuses all later ones with status 403."""
 
     asked = 0
 
@@ -130,7 +130,7 @@ def test_results_of_one_url_are_not_reused_for_another(tmp_path: Path) -> None:
     assert identity("a/x.fa") == identity("/here/a/x.fa"), "a local file is identified by its inode"
 
 
-def test_an_etag_identifies_an_object_even_if_the_times_of_listing_and_request_differ() -> None:
+def test_an_etag_identifies_an_object_even_if_listing_and_request_give_different_times() -> None:
     assert version_tag_of(
         {"size": 3, "ETag": '"e"', "LastModified": "12:00:00.123"}
     ) == version_tag_of({"size": 3, "ETag": '"e"', "LastModified": "12:00:00"})

@@ -1,4 +1,4 @@
-"""A slow web server is waited for. A server that fails is not reported as a missing file."""
+"""Files on slow web servers are read. A failing server is not reported as a missing file."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     web.server_close()
 
 
-def test_a_slow_server_is_waited_for(server: str) -> None:
+def test_a_file_on_a_slow_server_is_read(server: str) -> None:
     assert hash_file(f"{server}/x.fasta")[0] == len(CONTENT)
 
 
-def test_a_server_that_stops_answering_is_reported_as_such(
+def test_a_server_that_stops_answering_is_reported(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Server, "silent", True)

@@ -124,7 +124,7 @@ def test_the_error_for_a_run_that_does_not_fit_names_options_to_change() -> None
         )
 
 
-def test_with_reshard_auto_parameters_are_gathered_once_a_step_if_memory_allows() -> None:
+def test_reshard_auto_gathers_parameters_once_a_step_if_memory_allows() -> None:
     many = replace(SETTING, ranks=4, shards=4, micro_batches=8)
     assert choose_reshard(many, available=150e9) == "step"
     assert choose_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
@@ -156,7 +156,7 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
         *(each["tokens_per_second"] for each in said["alternatives"]),
     ]
     assert rates[1:] == sorted(rates[1:], reverse=True)
-    # a plan leaves the trainer's default settings only for settings that are faster by this factor
+    # a plan has the trainer's default settings unless other settings are faster by this factor
     assert rates[0] >= rates[1] / WORTH_NO_FLAGS
     assert len(rates) > 1
     text = run(*words).stdout
@@ -221,14 +221,14 @@ def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
     for arguments, words in (
         (("--model", "esm2-15b", "--gpus", "1xH200"), "needs at least"),
         (("--model", "x", "--gpus", "1xH200"), "the presets are esm2-8m"),
-        (("--precision", "fp8"), "thdpack: --precision fp8: did you mean fp8-delayed?"),
+        (("--precision", "fp8"), "thdpack plan: --precision is 'fp8': did you mean fp8-delayed?"),
         (("--model", "esm2-650", "--gpus", "1xH200"), "did you mean esm2-650m?"),
         (("--model", "esm2_t33_650M_UR50D"), "its preset is esm2-650m (--init-from"),
         (("--model", "esm2-tiny"), "Run `thdpack train esm2-tiny --data"),
         (("--gpus", "H200"), "such as 8xH200"),
-        (("--gpus", "8xB200"), "B200 is unknown; plans know H200, H100. For a CPU or another"),
+        (("--gpus", "8xB200"), "B200 is unknown; there are plans for H200 and H100. For a CPU or"),
         (("--gpus", "cpu"), "run `thdpack train` with --dry-run"),
-        (("--gpus", "H100:8"), "thdpack: --gpus is 'H100:8': write 8xH100\n"),
+        (("--gpus", "H100:8"), "thdpack plan: --gpus is 'H100:8': write 8xH100\n"),
         (("--gpus", "2*8 h200"), "write 2x8xH200\n"),
         (("--gpus", "0xH200"), "expected a number and a kind"),
     ):

@@ -116,7 +116,7 @@ def test_adapters_use_the_argument_names_of_other_libraries(buckets: list[Bucket
 
 
 @pytest.mark.parametrize("attention", ["default", "sdpa", "eager"])
-def test_a_hugging_face_model_computes_the_same_from_a_bucket_as_from_each_sequence(
+def test_a_hugging_face_model_computes_the_same_logits_for_a_bucket_as_for_each_sequence(
     buckets: list[Bucket], attention: str, numerics: None
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -148,7 +148,7 @@ def test_a_batch_is_k_merged_buckets_and_k_must_divide_the_buckets_of_a_step(
             reader.batches(3)
 
 
-def test_after_an_error_in_a_batch_the_whole_batch_is_delivered(
+def test_after_an_error_in_a_batch_a_retry_delivers_the_whole_batch(
     many_shards: Path, tmp_path: Path, buckets: list[Bucket]
 ) -> None:
     dataset = Path(shutil.copytree(many_shards, tmp_path / "dataset"))

@@ -44,7 +44,7 @@ def test_all_permutations_of_four_values_are_equally_frequent() -> None:
 
 
 def order_of(*variants: list[int], seed: int) -> Order:
-    """Return an order; each variant is given by the number of buckets of each of its shards."""
+    """Return an order. Each variant is a list: the number of buckets in each shard."""
     return Order([sum(counts) for counts in variants], lambda v: np.array(variants[v]), seed)
 
 
@@ -61,7 +61,7 @@ def whole(order: EpochOrder) -> list[tuple[int, int]]:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 5), st.integers(0, 3))
-def test_an_epoch_has_every_bucket_once_and_lookups_of_single_positions_agree_with_it(
+def test_an_epoch_has_every_bucket_once_and_single_lookups_give_the_same_order(
     counts: list[int], seed: int, epoch: int
 ) -> None:
     order = order_of(counts, seed=seed)
@@ -170,5 +170,5 @@ def test_the_mixing_function_is_the_same_for_numbers_and_arrays() -> None:
     values = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
     assert mix(values).tolist() == [mix_all(value) for value in values.tolist()]
     assert mix_all(1, 2) != mix_all(2, 1)
-    # the first output of SplitMix64 from seed 0, as published
+    # the published first output of SplitMix64 with seed 0
     assert mix_all(0) == 0xE220A8397B1DCDAF

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pipeline.reader
 from pipeline.reader import Mixture, ShardReader
 from pipeline.reader.adapters import (
     bshd,
@@ -30,7 +31,7 @@ def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name", ["seed", "rank", "world_size", "context_parallel", "buckets_per_step", "prefetch"]
 )
 @pytest.mark.parametrize("value", ["1", 1.0, None])
-def test_an_option_that_is_no_whole_number_is_named(
+def test_the_error_for_an_option_that_is_not_a_whole_number_names_the_option(
     dataset: Path, name: str, value: object
 ) -> None:
     options: dict[str, Any] = {name: value}
@@ -50,7 +51,9 @@ def test_a_dataset_that_is_neither_text_nor_a_path_is_refused(url: Any) -> None:
         Mixture([(url, 1)])
 
 
-def test_positions_and_numbers_that_are_no_whole_numbers_are_named(dataset: Path) -> None:
+def test_the_error_for_a_position_that_is_not_a_whole_number_shows_the_value(
+    dataset: Path,
+) -> None:
     wrong: Any = "x"
     slices: Any = slice(0, 2)
     with ShardReader(dataset, seed=np.int64(3), prefetch=0) as reader:  # type: ignore[arg-type] # numpy's integers work, too
@@ -62,7 +65,7 @@ def test_positions_and_numbers_that_are_no_whole_numbers_are_named(dataset: Path
         with pytest.raises(TypeError, match=r"^the number of a bucket is slice\(0, 2, None\), "):
             reader[slices]
         with pytest.raises(StateError, match=r"^not a reader's state: "):
-            reader.load_state_dict(None)  # type: ignore[arg-type] # this is the test
+            reader.load_state_dict(None)  # type: ignore[arg-type] # wrong on purpose
         with pytest.raises(ValueError, match="expected a divisor of 1, which is the number"):
             reader.batches(2)
 
@@ -78,6 +81,36 @@ def test_an_adapter_refuses_a_reader_instead_of_a_bucket(
         pytest.raises(TypeError, match=r"^bucket is a ShardReader, expected a Bucket, "),
     ):
         adapter(reader)
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "ours"),
+    [("splt", "split"), ("world_sise", "world_size"), ("cache_dirr", "cache_dir")],
+)
+def test_the_error_for_a_misspelt_argument_names_the_argument(
+    dataset: Path, misspelt: str, ours: str
+) -> None:
+    options: dict[str, Any] = {misspelt: 1}
+    with pytest.raises(
+        TypeError, match=f"^ShardReader has no argument {misspelt}: did you mean {ours}"
+    ):
+        ShardReader(dataset, **options)
+    with pytest.raises(
+        TypeError, match=f"^Mixture has no argument {misspelt}: did you mean {ours}"
+    ):
+        Mixture([(dataset, 1)], **options)
+
+
+def test_the_state_of_a_mixture_and_that_of_a_plain_reader_are_told_apart(dataset: Path) -> None:
+    with ShardReader(dataset, prefetch=0) as reader, Mixture([(dataset, 1)], prefetch=0) as mixed:
+        with pytest.raises(StateError, match="is of another dataset, or of a mixture: its"):
+            reader.load_state_dict(mixed.state_dict())
+        with pytest.raises(StateError, match="is of a mixture with another dataset, weight or"):
+            mixed.load_state_dict(reader.state_dict())
+
+
+def test_dir_lists_the_public_names_of_a_package_that_imports_them_at_first_use() -> None:
+    assert dir(pipeline.reader) == sorted(pipeline.reader.__all__)
 
 
 def test_a_misspelt_attention_implementation_is_refused(dataset: Path) -> None:

@@ -188,7 +188,7 @@ def test_merged_statistics_of_two_splits_equal_those_of_one_split() -> None:
     assert found == distribution_of(one.histograms()["cost"])
 
 
-def test_no_values_give_an_empty_distribution() -> None:
+def test_a_distribution_without_values_is_empty() -> None:
     assert (
         added(
             [distribution_of(None), distribution_of(Histogram(first=0, width=1, counts=()))]

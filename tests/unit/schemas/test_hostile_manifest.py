@@ -145,7 +145,7 @@ def test_a_column_of_metadata_cannot_replace_another_column(
         ({"residues_shown": [1, 2]}, "its lists do not have 1 number"),
         ({"members_shown": [4]}, "members_shown disagrees with clusters or members"),
         ({"members_shown": [-1]}, "members_shown"),
-        (None, "only one of sampled_clusters and a file of --sample-clusters is given"),
+        (None, "it must have both sampled_clusters and a file of --sample-clusters, or neither"),
     ],
 )
 def test_totals_of_sampled_clusters_must_agree(

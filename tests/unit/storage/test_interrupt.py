@@ -1,4 +1,4 @@
-"""Ctrl-C at the worst moment: while the pool of processes holds a lock."""
+"""Ctrl-C while the pool of processes holds a lock."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from pipeline.build.build_plan import plan
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks
 
-waits = executors.wait
+some_of = executors._some_of
 
-def interrupted(pending, **options):
-    lock = next(iter(pending))._condition
-    lock.acquire()  # `wait` also takes this lock; an exception inside `wait` would never release it
+def interrupted(done):
+    lock = executor._pool._shutdown_lock
+    lock.acquire()  # an exception here would leave the lock held, and the pool's end would hang
     os.kill(os.getpid(), signal.SIGINT)
     lock.release()
-    return waits(pending, **options)
+    return some_of(done)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, interrupt)
-    executors.wait = interrupted
+    executors._some_of = interrupted
     out = LocalFolder(Path(sys.argv[1]), Path(sys.argv[1]))
     options = PreprocessOptions(inputs=("data/sample.fasta",), out="x")
     tasks = hash_tasks(plan(options), out, every=True)

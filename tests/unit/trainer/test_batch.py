@@ -164,7 +164,12 @@ def test_with_the_option_reweight_a_run_has_as_many_steps_as_its_preset() -> Non
 
 def test_many_epochs_are_announced_with_a_remedy() -> None:
     run: Any = SimpleNamespace(
-        notes=[], before=None, step=0, epoch_buckets=47, options=parse(["esm2-8m", "--data", "d"])
+        notes=[],
+        before=None,
+        step=0,
+        epoch_buckets=47,
+        options=parse(["esm2-8m", "--data", "d"]),
+        readers=SimpleNamespace(generations=[]),
     )
     run.options = replace(run.options, data=replace(DEFAULT, buckets_per_step=4))
     [said] = notes(run)

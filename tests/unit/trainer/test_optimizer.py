@@ -42,7 +42,7 @@ def test_a_warm_up_too_long_for_the_schedule_is_refused(schedule: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_steps_are_adamw_on_normalized_clipped_gradients_and_a_step_with_a_nan_loss_is_skipped(
+def test_steps_match_adamw_on_clipped_mean_gradients_and_a_step_with_a_nan_loss_is_skipped(
     dtype: torch.dtype, numerics: None
 ) -> None:
     """Compare with AdamW in float64.

@@ -38,7 +38,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "right"), BIONEMO + STREAMING)
-def test_the_advice_for_an_option_of_the_page_is_the_same_for_a_flag_and_for_name_equals_value(
+def test_a_flag_and_a_name_with_equals_sign_get_the_same_advice(
     name: str, right: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(capsys, f"--{name}", "1")

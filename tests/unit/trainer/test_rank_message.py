@@ -1,4 +1,4 @@
-"""Rank 0 prints an error that all ranks have. Each rank prints an error of its own."""
+"""If all ranks have the same error, only rank 0 prints it. Each rank prints any other error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_rank_is_silent_if_rank_0_has_the_same_error(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("of_rank_0", ["", "no such folder"])
-def test_a_rank_prints_an_error_of_its_own(
+def test_a_rank_prints_an_error_that_rank_0_does_not_have(
     of_rank_0: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     errors = dist.HashStore()

@@ -64,7 +64,7 @@ def test_a_size_may_have_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
         parse([*words, "lots"])
     assert left.value.code == 2
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert "'lots' is not a size, expected something like 512M or 2G" in said
+    assert "--cache-bytes is 'lots', expected a size, such as 512M or 2G" in said
 
 
 def test_the_tokens_of_a_step_may_have_a_unit() -> None:
@@ -138,7 +138,10 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         ),
         (["esm2-8m", "--data", "d", "--lerning-rate", "1"], "did you mean --learning-rate?"),
         (["esm2-8m", "--data", "d", "--precision", "fp8"], "mean fp8-delayed, fp8-current, fp8-"),
-        (["esm2-8m", "--data", "d", "--precision=block"], "--precision block: did you mean fp8-"),
+        (
+            ["esm2-8m", "--data", "d", "--precision=block"],
+            "--precision is 'block': did you mean fp8-",
+        ),
         (["esm2-9m", "--data", "d"], "no preset esm2-9m: did you mean esm2-8m?"),
         (["esm2-8m", "--data", "d", "--output", "o"], "no option --output: use --out"),
         (["esm2-8m", "--data", "d", "--num_train_steps", "9"], "--num-train-steps: use --steps"),
@@ -149,10 +152,10 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         (["esm2_t33_650M_UR50D"], "no preset esm2_t33_650M_UR50D: its preset is esm2-650m"),
         (["facebook/esm2_t6_8M_UR50D"], "its preset is esm2-8m (--init-from FOLDER starts from"),
         (["--data", "d"], "a preset comes before --data: esm2-tiny"),
-        ([], "presets: esm2-tiny"),
+        ([], "PRESET is missing: name a model, which is one of esm2-tiny"),
     ],
 )
-def test_the_error_for_wrong_usage_gives_a_reason_or_remedy_without_internals_of_the_parser(
+def test_the_error_for_wrong_usage_gives_a_reason_or_remedy_and_does_not_mention_the_parser(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:

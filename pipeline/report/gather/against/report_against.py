@@ -11,9 +11,12 @@ from pipeline.report.gather.against.read_entries import read_entries
 from pipeline.report.gather.against.similar import refuse_unsearchable, similar_entries
 from pipeline.report.gather.dataset import dataset_report
 from pipeline.report.model import Report
+from schemas.text.generation import LATEST, Generation
 
 
-def report_against(url: str, names: Sequence[str], progress: Reporter) -> Report:
+def report_against(
+    url: str, generation: Generation, names: Sequence[str], progress: Reporter
+) -> Report:
     """Return the report of a dataset, including its overlap with other files.
 
     Args:
@@ -26,9 +29,10 @@ def report_against(url: str, names: Sequence[str], progress: Reporter) -> Report
     searched = {name for name in names if without_mmseqs(name)[1]}
     if searched:
         refuse_unsearchable(url)
-    report = dataset_report(url, [read_entries(name, progress) for name in names])
+    report = dataset_report(url, generation, [read_entries(name, progress) for name in names])
+    read = report.manifest_digest or LATEST  # the dataset may have grown meanwhile
     overlaps = (
-        replace(found, similar=similar_entries(url, found.name, progress))
+        replace(found, similar=similar_entries(url, read, found.name, progress))
         if found.name in searched
         else found
         for found in report.against

@@ -31,6 +31,7 @@ from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.shard import SPLITS
+from schemas.text.generation import Generation
 
 _IDENTITY: Final = DatasetOptions.exclude_identity
 _COVERAGE: Final = DatasetOptions.exclude_coverage
@@ -51,7 +52,9 @@ def refuse_unsearchable(url: str) -> str:
     return find_mmseqs("against")
 
 
-def similar_entries(url: str, name: str, progress: Reporter) -> SimilarEntries:
+def similar_entries(
+    url: str, generation: Generation, name: str, progress: Reporter
+) -> SimilarEntries:
     """Count the entries of the file `name` that are similar to kept records of a dataset.
 
     Raises:
@@ -59,7 +62,7 @@ def similar_entries(url: str, name: str, progress: Reporter) -> SimilarEntries:
     """
     mmseqs, folder = refuse_unsearchable(url), local_path(url)
     assert folder is not None
-    manifest = read_manifest(url)
+    manifest = read_manifest(url, generation)
     with tempfile.TemporaryDirectory(prefix="thdpack-stats-") as made:
         scratch = Path(made)
         queries, targets = scratch / "records", scratch / "entries"
@@ -80,7 +83,8 @@ def similar_entries(url: str, name: str, progress: Reporter) -> SimilarEntries:
 
 
 def _write_entries(name: str, path: Path) -> NDArray[np.int64]:
-    """Write each distinct sequence of a file once. Its id is its index among these sequences.
+    """Write each distinct sequence of a file once. The id of a sequence is its index among these
+    sequences.
 
     Returns:
         int64[E], for each sequence the number of the file's entries that have it.
@@ -103,8 +107,11 @@ def _write_entries(name: str, path: Path) -> NDArray[np.int64]:
 
 
 def _write_records(folder: Path, manifest: Manifest, path: Path, progress: Reporter) -> None:
-    """Write the sequences of all shards. An id is a number: the record's ordinal · len(SPLITS) +
-    the index of the split."""
+    """Write the sequences of all shards.
+
+    The id of a sequence is the record's ordinal (its number among all input records) · len(SPLITS)
+    + the index of the split.
+    """
     rules = bucket_rules(manifest)
     with path.open("wb") as file:
         for split, entries in manifest.shards.items():

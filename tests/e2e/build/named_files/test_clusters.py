@@ -1,14 +1,11 @@
-"""`--clusters`: no cluster is in two splits; a plain Python program finds the same splits."""
+"""`--clusters`: no cluster is in two splits, and a plain Python program finds the same splits."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import random
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +15,10 @@ import pytest
 
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest, read_records
+from tests.helpers.data.damage import run_and_damage
 from tests.helpers.oracles.slow_clusters import Row, SlowClusters, made_table, slow_split
-from tests.helpers.processes.command_line import (
-    REPO,
-    Run,
-    environment,
-    preprocess,
-    use_few_small_tasks,
-)
+from tests.helpers.processes.command_line import Run, preprocess, use_few_small_tasks
+from tests.helpers.processes.killed import kill_builds
 from tests.helpers.processes.started import start, stopping_at_change
 
 BuildHere = Callable[..., Manifest]
@@ -40,7 +33,7 @@ LONG = "THDPACK_LONG" in os.environ
 
 
 def made_corpus(count: int, seed: int) -> list[tuple[str, str]]:
-    """Return records with two kinds of headers. Some begin with residues of another record."""
+    """Return records with two kinds of headers. Some sequences begin like an earlier sequence."""
     rng = random.Random(seed)
     families = ("sp|P{:05d}|N{}_HUMAN A protein OS=Homo sapiens OX=9606", "plain{} {}")
     found: list[tuple[str, str]] = []
@@ -155,7 +148,7 @@ def test_bytes_depend_neither_on_the_order_of_rows_nor_on_the_number_of_workers(
     done = run("preprocess", corpus, "--out", out, *OPTIONS, *words, **SIZES)
     assert done.returncode == 0, done.stderr
     found = digest(out)
-    if kind == "gz":  # the manifest has the size of the compressed table
+    if kind == "gz":  # the manifest states the size of the compressed table
         assert found.pop("manifest.json") != whole["manifest.json"]
     assert found.items() <= whole.items()
     assert read_manifest(out).named_files[0].rows == len({member for _, member in table})
@@ -168,17 +161,8 @@ def test_killed_builds_with_clusters_give_the_same_bytes(tmp_path: Path) -> None
     (tmp_path / "made.fasta").write_bytes(fasta(made))
     rows = made_table([header for header, _ in made], seed=2)
     clusters = write_table(tmp_path / "clusters.tsv", rows)
-    count = 300 if LONG else 10
-    words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count), str(clusters)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.processes.killed", *words],
-        cwd=REPO,
-        env=environment(),
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert len(set(json.loads(done.stdout))) >= 4
+    finished = kill_builds(tmp_path / "made.fasta", tmp_path, 300 if LONG else 10, clusters)
+    assert len(set(finished)) >= 4
 
 
 def test_a_task_list_with_a_link_stage_gives_the_same_bytes_after_kills(
@@ -221,27 +205,18 @@ def test_damaged_files_of_the_link_stage_are_repaired(
     out = tmp_path / "out"
     done = run("plan-tasks", corpus, "--out", out, *OPTIONS, "--clusters", clusters, **SIZES)
     assert done.returncode == 0, done.stderr
-    stages = (
-        ("map", "*", ()),
-        ("link", "*", ("prepared-000000", "link-000001")),
+    steps = (
+        ("map", None, ()),
+        ("link", None, ("prepared-000000", "link-000001")),
         ("reduce", 0, ("joined-*",)),
-        ("reduce", "*", ()),
+        ("reduce", None, ()),
     )
-    for stage, index, damaged in stages:
-        which = ("--index", 0, "--array-size", 1) if index == "*" else ("--index", index)
-        # use a new process, because a process reads the joined clusters only once
-        done = run_process("run-task", out, "--stage", stage, *which)
-        assert done.returncode == 0, done.stderr
-        for name in damaged:
-            (path,) = (out / ".build").glob(f"{name}.arrow")
-            content = bytearray(path.read_bytes())
-            content[len(content) // 3] ^= 1
-            path.write_bytes(content)
+    run_and_damage(run_process, out, steps)
     assert run("commit", out, **SIZES).returncode == 0
     assert digest(out) == whole
 
 
-def test_a_table_that_names_no_input_record_is_an_error_with_examples(
+def test_a_table_that_names_no_input_record_is_an_error_that_gives_examples(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     clusters = write_table(tmp_path / "clusters.tsv", [("x", "other1"), ("x", "other2")])

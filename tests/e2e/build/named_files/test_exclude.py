@@ -31,14 +31,14 @@ MAX_SEQ_LEN = 24
 LONGEST = MAX_SEQ_LEN - 2
 HEADERS = ("sp|P{0}|N{0}_HUMAN a", "UniRef50_P{0} b n=1", "plain{0}")
 
-needs_mmseqs = pytest.mark.skipif(shutil.which("mmseqs") is None, reason="needs MMseqs2")
+needs_mmseqs = pytest.mark.skipif(shutil.which("mmseqs") is None, reason="MMseqs2 is not installed")
 piece = st.text("AC", min_size=1, max_size=14)
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[list[tuple[str, str]], Excluded]:
     """Return records and files of `--exclude`. All sequences consist of the same few pieces, so
-    many sequences are equal to another one or contain another one."""
+    many sequences equal or contain another sequence."""
     pieces = draw(st.lists(piece, min_size=2, max_size=4))
     residues = st.lists(st.sampled_from(pieces), min_size=1, max_size=4).map("".join)
     made = draw(st.lists(residues, min_size=8, max_size=30))
@@ -180,7 +180,7 @@ def words_for(paths: list[str]) -> list[str]:
     return [word for path in paths for word in ("--exclude", path)]
 
 
-def test_excluded_records_are_counted_and_inspect_names_the_match_of_each(
+def test_excluded_records_are_counted_and_inspect_shows_their_matches(
     run: Run,
     records: list[tuple[str, str]],
     excluded: Excluded,
@@ -233,7 +233,7 @@ def test_the_bytes_do_not_depend_on_order_compression_or_layout_of_exclusion_fil
         if name == "other":
             for path in map(Path, paths):
                 content = path.read_bytes()
-                if path.name == "m8":  # identity in percent, a comment, BLAST's column names
+                if path.name == "m8":  # identities in percent, with a comment and a header
                     rows = [line.split(b"\t") for line in content.splitlines()]
                     names = b"qseqid sseqid pident a b c qstart qend sstart send e s".split()
                     rows = [[*r[:2], b"%r" % (100 * float(r[2])), *r[3:]] for r in rows]
@@ -259,7 +259,7 @@ def test_killed_builds_and_task_lists_with_exclusions_give_the_bytes_of_an_unint
     process.kill()
     process.communicate(timeout=100)
     work = next((killed / ".build").glob("prepared-*.arrow"))
-    work.write_bytes(work.read_bytes()[:-9])  # as a power cut may leave the file
+    work.write_bytes(work.read_bytes()[:-9])  # a power cut may truncate the file
     assert run(*words, **SIZES).returncode == 0
     assert digest(killed) == whole
     assert not (killed / ".build").exists()

@@ -1,4 +1,4 @@
-"""Files of `--exclude` that cannot match any record are refused or named."""
+"""Files of `--exclude` that cannot match any record are refused or reported."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_residues_without_headers_are_not_read_as_ids(
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["task list", "one process"])
-def test_ids_that_no_record_has_are_named(
+def test_ids_that_no_record_has_are_reported(
     run: Run, corpus: Path, tmp_path: Path, listed: bool
 ) -> None:
-    """Ids, accessions and entry names of records count as found, in any map task."""
+    """A listed id is found if it is the id, accession or entry name of a record in any map task."""
     found = ["sp|P00001|N1_HUMAN", "P00002", "N25_HUMAN"]
     (tmp_path / "ids").write_text("\n".join([*found, *(f"no{i}" for i in range(7))]))
     out, sizes = tmp_path / "out", {"task_bytes": 2_000}
@@ -76,7 +76,7 @@ def test_ids_that_no_record_has_are_named(
     assert f"note  {line}" in done.stdout
 
 
-@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="needs MMseqs2")
+@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="MMseqs2 is not installed")
 def test_sequences_that_mmseqs_cannot_search_are_an_error_with_cause_and_remedy(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
@@ -85,7 +85,9 @@ def test_sequences_that_mmseqs_cannot_search_are_an_error_with_cause_and_remedy(
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--exclude", file)
     assert done.returncode == 1
     said = done.stderr.splitlines()[-1]
-    assert said.startswith("thdpack: --exclude mmseqs:low.fasta: MMseqs2 cannot search any")
+    assert said.startswith(
+        "thdpack preprocess: --exclude mmseqs:low.fasta: MMseqs2 cannot search any"
+    )
     assert "low complexity" in said
     assert "omit the prefix mmseqs:" in said
     assert "run the same command" not in said

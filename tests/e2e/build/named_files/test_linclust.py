@@ -1,5 +1,5 @@
-"""`--clusters mmseqs:0.5`, `--sample-clusters mmseqs:0.5`: MMseqs2 clusters the kept records of a
-build."""
+"""With `--clusters mmseqs:0.5` or `--sample-clusters mmseqs:0.5`, MMseqs2 clusters the kept records
+of a build."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ SIZES = {"task_bytes": 8_000, "partition_bytes": 8_000}
 
 @pytest.fixture(scope="module")
 def families() -> list[tuple[str, str]]:
-    """Return records of 40 families. Members of a family differ in a few residues at the end, and
-    some are copies. Residues of different families are drawn independently."""
+    """Return records of 40 families of similar sequences. A member of a family is a copy of the
+    first member, or differs from it in a few residues at the end. Residues of different families
+    are drawn independently."""
     rng = random.Random(1)
     found = []
     for family in range(40):
@@ -95,10 +96,10 @@ def test_each_variant_has_one_record_of_each_family(
     assert run("verify", out, "--deep").returncode == 0
 
 
-def test_the_hash_of_the_prepared_table_covers_the_version_of_mmseqs_and_the_identity(
+def test_the_hash_of_the_prepared_table_depends_on_the_version_of_mmseqs_and_the_identity(
     tmp_path: Path,
 ) -> None:
-    """The prepare task writes this table. The digest of a build covers the table's hash."""
+    """The prepare task writes this table. The digest of a build depends on the table's hash."""
     work, digests = LocalFolder(tmp_path, tmp_path), {}
     for version, identity in (("14", "0.5"), ("15", "0.5"), ("14", "0.6"), ("14", "0.50")):
         value = NamedFile(
@@ -135,7 +136,7 @@ def test_a_build_that_keeps_no_record_is_an_error(run: Run, corpus: Path, tmp_pa
     assert "no record was kept" in done.stderr
 
 
-def test_the_command_plan_tasks_refuses_clusters_that_mmseqs_must_compute(
+def test_plan_tasks_refuses_clusters_that_mmseqs_must_compute(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     done = run("plan-tasks", corpus, "--out", tmp_path / "out", "--clusters", "mmseqs:0.5")

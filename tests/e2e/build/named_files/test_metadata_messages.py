@@ -8,25 +8,17 @@ import pytest
 
 from tests.conftest import Run
 from tests.helpers.data.corpus import fasta, read_records
-from tests.helpers.data.metadata_tables import Row, headed_records, made_table, write_table
+from tests.helpers.data.metadata_tables import headed_records, made_table, write_table
 from tests.helpers.processes.command_line import preprocess
 
-
-@pytest.fixture(scope="module")
-def records() -> list[tuple[str, str]]:
-    return headed_records(40)
+RECORDS = headed_records(40)
 
 
-@pytest.fixture(scope="module")
-def corpus(records: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "records.fasta"
-    path.write_bytes(fasta(records))
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "records.fasta"
+    path.write_bytes(fasta(RECORDS))
     return path
-
-
-@pytest.fixture(scope="module")
-def table(records: list[tuple[str, str]]) -> list[Row]:
-    return made_table(records)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +28,7 @@ def table(records: list[tuple[str, str]]) -> list[Row]:
         ("Entry,organism\nP1,2\n", "column 'organism' is already a column of records/: rename it"),
         ("Entry,header\nP1,2\n", "column 'header' is already a column of records/: rename it"),
         ("Entry,length\nP1,2\n", "column 'length' already has a meaning in --where: rename it"),
-        ("Entry,x,x\nP1,2,3\n", "column 'x' occurs 2 times: rename or remove the others"),
+        ("Entry,x,x\nP1,2,3\n", "column 'x' occurs 2 times: rename or remove all but one"),
         ("Entry,\nP1,2\n", "column '' has no name: name it or remove it"),
         (
             "Entry,x\nP1,2\nP2,2\n\nP1,3\n",
@@ -59,7 +51,7 @@ def test_the_error_for_an_invalid_table_names_the_file_and_the_fault(
     assert said in last
 
 
-def test_fasta_in_place_of_a_table_is_an_error_that_says_so(
+def test_the_error_for_fasta_in_place_of_a_table_names_fasta(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", corpus)
@@ -81,27 +73,27 @@ def test_a_table_that_matches_no_record_is_reported(run: Run, corpus: Path, tmp_
     path.write_text("id,x\nnobody,1\n")
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", path)
     assert done.returncode == 0
-    assert "no record found in table.csv (1 row)" in done.stdout
+    assert "table.csv (1 row) matches no record of the inputs" in done.stdout
     assert {row["x"] for row in read_records(tmp_path / "out")} == {None}
 
 
 def test_inspect_shows_the_header_of_a_record_and_its_values_from_the_table(
-    run: Run, records: list[tuple[str, str]], corpus: Path, tmp_path: Path
+    run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "table.tsv"
     path.write_text("Entry\tnote\tempty\nP00004\ta\x1b[31m b\t\n")
     options = ("--metadata", str(path), "--keep-header")
     preprocess(corpus, tmp_path / "out", *options)
     shown = run("inspect", tmp_path / "out", "--record", "P00004").stdout
-    assert f"    header: {records[4][0]}\n" in shown
+    assert f"    header: {RECORDS[4][0]}\n" in shown
     assert "    note: a\\x1b[31m b\n" in shown
     assert "empty" not in shown
 
 
-def test_an_expression_of_where_is_checked_against_the_types_of_the_table_before_any_work(
-    run: Run, corpus: Path, table: list[Row], tmp_path: Path
+def test_the_where_expression_is_checked_against_the_table_before_any_work(
+    run: Run, corpus: Path, tmp_path: Path
 ) -> None:
-    path = write_table(tmp_path / "table.tsv", table)
+    path = write_table(tmp_path / "table.tsv", made_table(RECORDS))
     for expression, said in (
         ("version > 3", "cannot compare string with numeric type"),
         ("scores > 3", "--where names 'scores' (do you mean score?)"),
@@ -113,7 +105,7 @@ def test_an_expression_of_where_is_checked_against_the_types_of_the_table_before
         assert not (tmp_path / "out").exists()
 
 
-def test_the_option_keep_header_stores_empty_headers_ids_without_description_and_invalid_utf8(
+def test_keep_header_stores_empty_headers_bare_ids_and_invalid_utf8(
     tmp_path: Path,
 ) -> None:
     source = tmp_path / "x.fasta"

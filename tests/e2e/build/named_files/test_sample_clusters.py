@@ -1,15 +1,13 @@
-"""`--sample-clusters`: each variant has one member of each cluster; a plain program draws the same.
+"""`--sample-clusters`: for each variant, a plain program draws the same member of each cluster.
 
-A member is a kept record in a cluster.
+A member is a kept record in a cluster. The first piece of a record is its first max_seq_len - 2
+residues. An ordinal is a record's number among all input records.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -29,15 +27,12 @@ from tests.helpers.data.corpus import (
     read_records,
     sequences_in,
 )
+from tests.helpers.data.damage import run_and_damage
 from tests.helpers.data.damaged_datasets import deep, shallow
 from tests.helpers.oracles.slow_clusters import SlowClusters, made_table
 from tests.helpers.oracles.slow_draw import fixed_point, slow_draw
-from tests.helpers.processes.command_line import (
-    REPO,
-    Run,
-    environment,
-    use_few_small_tasks,
-)
+from tests.helpers.processes.command_line import Run, preprocess, use_few_small_tasks
+from tests.helpers.processes.killed import kill_builds
 from tests.helpers.processes.started import start, stopping_at_change
 
 BuildHere = Callable[..., Manifest]
@@ -60,7 +55,7 @@ LONG = "THDPACK_LONG" in os.environ
 
 @pytest.fixture(scope="module")
 def records() -> list[tuple[str, str]]:
-    """Return records with duplicates. Some begin with the residues of another record."""
+    """Return records with duplicates. Some sequences begin like an earlier sequence."""
     rng = random.Random(3)
     found: list[tuple[str, str]] = []
     for header, residues in made_records(500, seed=3, longest=300):
@@ -96,22 +91,11 @@ def clusters(records: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def whole(
-    corpus: Path, clusters: Path, tmp_path_factory: pytest.TempPathFactory, run_whole: Run
-) -> dict[str, str]:
+def whole(corpus: Path, clusters: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the hashes of all files of an uninterrupted build of three variants."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    words = ("--out", out, *OPTIONS, "--sample-clusters", clusters, "--variants", 3)
-    done = run_whole("preprocess", corpus, *words, **SIZES)
-    assert done.returncode == 0, done.stderr
-    return digest(out)
-
-
-@pytest.fixture(scope="module")
-def run_whole() -> Run:
-    from tests.helpers.processes.command_line import run_here
-
-    return run_here
+    words = (*OPTIONS, "--sample-clusters", clusters, "--variants", 3)
+    return digest(preprocess(corpus, out, *words, **SIZES))
 
 
 def members_of(
@@ -120,7 +104,7 @@ def members_of(
     """Return cluster, ordinal and weight of each kept record that is in a cluster.
 
     A record that is not in the table has the largest weight of the listed records with the same
-    first piece. Records count for this unless they were left out before deduplication.
+    first piece. Listed records that were left out before deduplication are ignored.
     """
     weights = {member: fixed_point(weight) if weight else 1 for _, member, weight in table}
     slow = SlowClusters([row[:2] for row in table], [], PIECE)
@@ -206,7 +190,7 @@ def test_each_variant_has_the_members_that_a_plain_python_program_draws(
     runs: str,
 ) -> None:
     """A run is a group of records that fits into memory. With `many`, runs are small, and a range
-    of cluster keys has the members of only two partitions."""
+    of cluster keys has only about as many members as two partitions."""
     use_few_small_tasks(monkeypatch)
     if runs == "many":
         monkeypatch.setattr("pipeline.build.build_plan.PARTITION_BYTES", 12_000)
@@ -231,9 +215,11 @@ def test_each_variant_has_the_members_that_a_plain_python_program_draws(
 def test_members_are_drawn_with_probabilities_in_proportion_to_their_weights(
     build_here: BuildHere, tmp_path: Path, weights: tuple[str, str, str]
 ) -> None:
-    """400 clusters of 3 records, 40 variants. The limits are six standard deviations. The seed is
-    fixed, so the test does not vary. The draw is independent of the split, even in variant 0 with
-    the seed 0, and of other variants."""
+    """Draw from 400 clusters of 3 records in 40 variants. A draw depends neither on the split (even
+    in variant 0 with the seed 0) nor on the draws of other variants.
+
+    The limits are six standard deviations. The seed is fixed, so the result does not vary.
+    """
     clusters, variants = 400, 40
     rng = np.random.default_rng(0)
     residues = ["".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), 30)) for _ in range(3 * clusters)]
@@ -286,7 +272,7 @@ def test_bytes_depend_neither_on_the_order_of_rows_nor_on_the_number_of_workers_
     assert run("preprocess", corpus, *words, "--variants", 3, **SIZES).returncode == 0
 
 
-def test_partitions_do_not_change_the_draw(
+def test_the_number_of_partitions_does_not_change_the_draw(
     build_here: BuildHere,
     monkeypatch: pytest.MonkeyPatch,
     corpus: Path,
@@ -311,16 +297,8 @@ def test_killed_builds_with_sampled_clusters_give_the_same_bytes(
     (tmp_path / "made.fasta").write_bytes(fasta(made))
     path = write_table(tmp_path / "clusters.tsv", table_of(made, weighted=True))
     count = 300 if LONG else 10
-    words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count), str(path), "sample_clusters"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.processes.killed", *words],
-        cwd=REPO,
-        env=environment(),
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert len(set(json.loads(done.stdout))) >= 4
+    clusters = (path, "sample_clusters")
+    assert len(set(kill_builds(tmp_path / "made.fasta", tmp_path, count, *clusters))) >= 4
 
 
 def test_a_task_list_adds_variants_and_gives_the_same_bytes_after_kills(
@@ -359,23 +337,14 @@ def test_damaged_files_of_the_draw_stage_are_repaired(
     out = tmp_path / "out"
     words = ("--out", out, *OPTIONS, "--sample-clusters", clusters, "--variants", 3)
     assert run("plan-tasks", corpus, *words, **SIZES).returncode == 0
-    stages = (
-        ("map", "*", ()),
-        ("link", "*", ("link-000001",)),
+    steps = (
+        ("map", None, ()),
+        ("link", None, ("link-000001",)),
         ("draw", 0, ("joined-*",)),
-        ("draw", "*", ("draw-000002",)),
+        ("draw", None, ("draw-000002",)),
         ("reduce", 0, ("intervals-*",)),
-        ("reduce", "*", ()),
+        ("reduce", None, ()),
     )
-    for stage, index, damaged in stages:
-        which = ("--index", 0, "--array-size", 1) if index == "*" else ("--index", index)
-        # use a new process, because a process reads the joined clusters only once
-        done = run_process("run-task", out, "--stage", stage, *which)
-        assert done.returncode == 0, done.stderr
-        for name in damaged:
-            (path,) = (out / ".build").glob(f"{name}.arrow")
-            content = bytearray(path.read_bytes())
-            content[len(content) // 3] ^= 1
-            path.write_bytes(content)
+    run_and_damage(run_process, out, steps)
     assert run("commit", out, **SIZES).returncode == 0
     assert digest(out) == whole

@@ -44,10 +44,10 @@ def test_clusters_and_sample_clusters_together_are_a_usage_error(
     words = ("--out", tmp_path / "out", "--sample-clusters", clusters, "--clusters", clusters)
     done = run("preprocess", corpus, *words)
     assert done.returncode == 2
-    assert "--sample-clusters does what --clusters does: omit --clusters" in done.stderr
+    assert "--sample-clusters includes --clusters: omit --clusters" in done.stderr
 
 
-def test_the_commands_show_what_was_drawn(
+def test_the_commands_show_how_many_members_were_drawn(
     run: Run, corpus: Path, clusters: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -195,7 +195,8 @@ def test_a_cache_full_of_shards_in_use_is_an_error(
         ShardReader(url, seed=5, cache_dir=cache, prefetch=0, cache_bytes=LARGE) as two,
     ):
         tokens(one, 20)
-        two._split._cache._folder._limit = two._split.working_set(1)  # type: ignore[union-attr] (too small for both readers)
+        # this limit is too small for both readers
+        two._split._cache._folder._limit = two._split.working_set(1)  # type: ignore[union-attr]
         with pytest.raises(
             DatasetError, match=r"use all cached shards; raise cache_bytes \(now \d+\)"
         ):
@@ -204,7 +205,7 @@ def test_a_cache_full_of_shards_in_use_is_an_error(
         assert len(tokens(two, 40)) == 40
 
 
-def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
+def test_the_error_for_a_cache_that_cannot_be_written_names_the_folder(
     dataset: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")

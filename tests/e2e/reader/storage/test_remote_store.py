@@ -133,7 +133,7 @@ def test_a_failed_prefetch_is_retried_when_the_shard_is_needed(
         Trouble.only = reader._split._shards.entry(shard).name
         Trouble.errors = 10**6
         found = tokens(reader, 1)
-        while not reader._split._loader._wanted[shard].done():  # the prefetching thread gives up
+        while not reader._split._loader._wanted[shard].done():  # until the prefetch gives up
             time.sleep(0.01)
         assert Trouble.errors == 10**6 - pipeline.storage.retries.ATTEMPTS
         Trouble.reset()
@@ -150,7 +150,7 @@ def test_a_shard_with_the_same_wrong_content_twice_is_not_fetched_again(
         pytest.raises(DatasetError, match="twice, with the same wrong content") as raised,
     ):
         next(reader)
-    assert "run its preprocess command with --overwrite to build it again" in str(raised.value)
+    assert "restore the file from a copy, or build the dataset again" in str(raised.value)
     assert len([path for path in Trouble.opened if path.endswith(".arrow")]) == 2
     assert len(caplog.records) == 1
 
@@ -240,6 +240,6 @@ def test_bench_reader_measures_throughput_and_latency(
     done = run("bench-reader", dataset, "--rank", "2")
     assert (done.returncode, done.stderr) == (
         2,
-        "thdpack: --rank is 2, expected 0\n",
+        "thdpack bench-reader: --rank is 2, expected less than --world-size, which is 1\n",
     )
     assert run("bench-reader", tmp_path / "nowhere").returncode == 1

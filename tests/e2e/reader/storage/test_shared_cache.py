@@ -27,7 +27,8 @@ def test_a_cache_cleared_while_shards_are_fetched_loses_no_data(
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
     Trouble.read_seconds = 0.005
     stop, seen = threading.Event(), set[str]()
-    # a fetch has eight attempts, and an attempt fails if its .part file is removed
+    # Remove each .part file at most three times, because each removal makes one of the eight
+    # attempts of a fetch fail.
     removals: Counter[Path] = Counter()
 
     def clear() -> None:
@@ -39,7 +40,7 @@ def test_a_cache_cleared_while_shards_are_fetched_loses_no_data(
                         with path.open("rb") as file:
                             content = file.read()
                         assert xxhash.xxh3_128_hexdigest(content) == path.stem, (
-                            "an unfinished file under its final name"
+                            "an unfinished file has its final name"
                         )
                         seen.add(path.stem)
                     if chance.random() < 0.1 and (path.suffix != ".part" or removals[path] < 3):

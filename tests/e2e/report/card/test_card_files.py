@@ -72,11 +72,11 @@ def test_card_replaces_a_file_of_the_user_only_with_the_option_overwrite(
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
     why = "was edited since thdpack wrote it" if edited else "was not written by thdpack"
-    assert line.startswith(f"thdpack: {path}: {why}; replace it with --overwrite")
+    assert line.startswith(f"thdpack card: {path}: {why}; replace it with --overwrite")
     assert digest(dataset) == before
     assert run("card", dataset, "--overwrite").returncode == 0
     assert digest(dataset)[name] != before[name]
-    assert run("card", dataset).returncode == 0  # the file is now one that thdpack wrote
+    assert run("card", dataset).returncode == 0  # accepted, because thdpack wrote this file
 
 
 @pytest.mark.parametrize("place", ["disk", "store"])
@@ -96,7 +96,7 @@ def test_a_new_build_removes_the_card_of_the_old_dataset(
     old = {name: folder.content(name) for name in FILES}
     build_here(source, out, capacity=2048, max_seq_len=256, overwrite=True)
     assert [folder.content(name) for name in FILES] == [None, None]
-    # as if the new build had been killed before it removed the card: the next run removes it
+    # If the new build is killed before it removes the card, the next run removes the card.
     for name in FILES:
         with folder.written(name) as file:
             file.write(old[name] or b"")
@@ -144,7 +144,7 @@ def test_a_failed_card_command_prints_one_line_and_writes_nothing(
     cases = [
         ((tmp_path / "empty",), "no manifest.json: this is not a dataset"),
         ((tmp_path / "absent",), "there is no such folder"),
-        ((dataset, "--out", tmp_path / "file"), "cannot write"),
+        ((dataset, "--out", tmp_path / "file"), "is a file, expected a folder"),
         ((dataset, "--out", "https://example.org/x"), "cannot be written to; use a path, s3://"),
         (("https://example.org/x",), "cannot be written to; name a folder with --out"),
         ((dataset, "--output", "x"), "no option --output: use --out"),

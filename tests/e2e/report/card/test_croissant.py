@@ -117,7 +117,9 @@ def test_the_release_the_licence_and_the_digest_are_stated(
 def test_mlcroissant_accepts_the_file_and_reads_the_rows_of_records(
     croissant: dict[str, Any], dataset: Path
 ) -> None:
-    mlcroissant = pytest.importorskip("mlcroissant", reason="`make check-cards` installs it")
+    mlcroissant = pytest.importorskip(
+        "mlcroissant", reason="mlcroissant is not installed (make check-cards)"
+    )
     (dataset / "records" / "0123456789abcdef-00000.parquet").touch()  # left by another build
     loaded = mlcroissant.Dataset(str(dataset / "croissant.json"))
     assert not loaded.metadata.ctx.issues.errors

@@ -17,7 +17,7 @@ from tests.helpers.processes.command_line import Run
 
 def header(dataset: Path) -> dict[str, Any]:
     """Return the YAML header of README.md."""
-    yaml = pytest.importorskip("yaml", reason="PyYAML comes with other packages of the tests")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     _, text, _ = (dataset / "README.md").read_text().split("---\n", 2)
     found: dict[str, Any] = yaml.safe_load(text)
     return found
@@ -42,7 +42,10 @@ def test_the_readme_has_the_numbers_of_the_manifest(run: Run, dataset: Path) -> 
     for split, totals in manifest.splits.items():
         shards = len(manifest.shards[split])
         assert f"| {split} | {shards} | {totals.buckets:,} | {totals.sequences:,} |" in text
+    assert "--exclude-identity" not in text  # nothing was excluded
     for name, value in manifest.options.items():
+        if name.startswith("exclude"):
+            continue
         shown = "not given" if value is None else f"<code>{value}</code>"
         shown = {True: "given", False: "not given"}[value] if isinstance(value, bool) else shown
         assert f"| <code>--{name.replace('_', '-')}</code> | {shown} |" in text

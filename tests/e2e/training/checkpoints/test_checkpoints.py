@@ -216,7 +216,7 @@ def edited(**changes: object) -> Callable[[Path], None]:
         (edited(options__model=None), "at `$.options.model`"),
         (edited(options__data__seed=1.5), "at `$.options.data.seed`"),
         (edited(options__data__buckets_per_step=-4), "at `$.options.data`"),
-        (edited(version=9), "version 9, but this thdpack reads versions up to 2"),
+        (edited(version=9), "version 9, but this thdpack reads versions up to 3"),
         (lambda folder: (folder / "state.json").write_text("[" * 100_000), "recursion"),
         (
             lambda folder: (folder / "state.json").write_text("[]"),

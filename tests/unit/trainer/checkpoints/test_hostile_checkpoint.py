@@ -31,8 +31,8 @@ from trainer.checkpoints.run_state import STATE, BestValidation, RunState, read_
 from trainer.config import ComputeOptions, DataOptions, TrainOptions
 from trainer.distributed.topology import Topology, process_group
 from trainer.model.initialize import build, fill
-from trainer.open_readers import open_readers
 from trainer.optimizer import Optimizer
+from trainer.readers.open_readers import open_readers
 from trainer.resume_options import changes, resumed
 
 LONG = "THDPACK_LONG" in os.environ
@@ -69,7 +69,7 @@ def optimizer(options: TrainOptions, topology: Topology) -> Optimizer:
 
 @pytest.fixture(scope="module")
 def tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Select the embedding and its Adam moments, because all tensors take 8 times as long."""
+    """Return only the embedding and its Adam moments. Tests of all tensors take 8 times as long."""
     return dict(islice(optimizer.named_tensors(), 3))
 
 
@@ -96,7 +96,7 @@ def folder(checkpoints: Checkpoints, tmp_path: Path) -> Path:
 
 
 def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Yield, in turn, JSON with one changed value and randomly damaged bytes."""
+    """Yield changed versions: JSON with one changed value and randomly damaged bytes alternate."""
     raw = json.loads(content)
     for number in range(TEXTS):
         yield damaged(content, rng) if number % 2 else json.dumps(mutated(raw, rng)).encode()
@@ -122,7 +122,9 @@ def test_a_changed_state_is_read_or_raises_a_checkpoint_error(
             ExitStack() as stack,
             suppress(ValueError, ThdpackError),
         ):
-            readers, found, _ = open_readers(resumed(options, state.options), topology, stack)
+            readers, found, _ = open_readers(
+                resumed(options, state.options), topology, stack, state
+            )
             assert isinstance(changes(found, state.options), str)
             readers.train.load_state_dict(state.reader)
             next(readers.train)

@@ -12,7 +12,7 @@ from trainer.checkpoints.run_lock import take
 
 
 @pytest.mark.parametrize("name", ["file", "file/run"])
-def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error_that_names_the_option(
+def test_the_error_for_a_run_folder_that_is_a_file_or_below_a_file_names_the_option(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -22,7 +22,7 @@ def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error_that_names_the_op
         with_folder_errors(take, out)
 
 
-def test_a_dry_run_reports_a_folder_below_a_file_like_a_run(tmp_path: Path) -> None:
+def test_a_dry_run_gives_the_same_error_for_a_folder_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ThdpackError, match=r"^cannot write to --out .*; choose another --out$"):
         exists_or_creatable(tmp_path / "file" / "run")

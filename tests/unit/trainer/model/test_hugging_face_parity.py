@@ -4,7 +4,7 @@ Weights are random.
 
 - Results are compared in float64, because both models then agree to the last digits on any CPU.
 - Rounding errors are compared in float32. The error is the difference from the float64 result.
-  Ours is at most 1.5 × Hugging Face's.
+  Our error is at most 1.5 times Hugging Face's error.
 - Results in float32 are not compared, because their roundings depend on the CPU.
 """
 
@@ -223,7 +223,7 @@ def compare(
 
 @pytest.mark.long
 @pytest.mark.parametrize("preset", PRESETS)
-def test_backend_torch_computes_what_hugging_face_computes(preset: str, numerics: None) -> None:
+def test_backend_torch_gives_the_results_of_hugging_face(preset: str, numerics: None) -> None:
     shape = shape_of(preset)
     small = shape.hidden_size <= 480
     found = []
@@ -244,7 +244,7 @@ def test_backend_torch_computes_what_hugging_face_computes(preset: str, numerics
         assert geometric_mean(ratios) <= FP32_ERROR, (name, ratios)
 
 
-def test_a_difference_of_one_part_in_ten_million_is_detected(numerics: None) -> None:
+def test_a_change_of_query_weights_by_one_part_in_ten_million_is_detected(numerics: None) -> None:
     """Scale weights of the queries by 1 + 1e-7. The comparison in float64 then fails."""
     shape = shape_of("esm2-8m")
     theirs = esm(shape)

@@ -42,7 +42,7 @@ def options(**changes: Any) -> TrainOptions:
 
 @pytest.mark.parametrize("layers", ["all", "inner:1", "1,10-11"])
 @pytest.mark.parametrize("numbers", ["bf16", *LOW])
-def test_each_module_is_in_one_section_of_the_configuration_with_statistics_of_its_precision(
+def test_the_configuration_selects_each_module_once_with_statistics_of_its_precision(
     numbers: str, layers: str
 ) -> None:
     layers = "all" if numbers == "bf16" else layers

@@ -33,7 +33,7 @@ def test_model_flops_match_the_count_of_torch() -> None:
     assert PADDED_VOCABULARY == 64
 
 
-def test_the_epoch_of_a_position_agrees_with_a_count_of_the_buckets_of_each_variant() -> None:
+def test_the_epoch_of_a_position_matches_a_count_of_the_buckets_of_each_variant() -> None:
     sizes = (3, 1, 4)  # an epoch reads one variant, and variants differ in size
     expected = [epoch for epoch in range(9) for _ in range(sizes[epoch % 3])]
     assert [epoch_of(position, sizes) for position in range(len(expected))] == expected
