@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.helpers.data.corpus import read_manifest
 from tests.helpers.data.inboxes import check_dataset, check_metrics, content_of, names_in
 from tests.helpers.processes.command_line import Run
-from tests.helpers.processes.services import Service, children_of, drop
+from tests.helpers.processes.services import Service, append_of, drop
 
 QUICK = ("--settle", 0, "--batch-age", 0, "--workers", 1, "--no-report")
 ONCE = (*QUICK[:2], "--workers", 1, "--once", "--no-http", "--no-report")
@@ -139,9 +139,7 @@ def test_sigterm_ends_a_service_with_a_hanging_append_within_10_seconds(
 ) -> None:
     drop(inbox, "a.fasta", content_of(1))
     with Service(inbox, dataset, *QUICK) as service:
-        service.wait_until(lambda: any(event.get("stage") == "append" for event in service.events))
-        service.wait_until(lambda: children_of(service.pid))
-        [child] = children_of(service.pid)
+        child = service.wait_until(lambda: append_of(service.pid))
         os.kill(child, signal.SIGSTOP)  # it can neither finish nor end by itself
         started = time.monotonic()
         assert service.end(signal.SIGTERM) == 0

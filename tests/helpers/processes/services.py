@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -10,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,7 +91,11 @@ class Service:
     def kill(self) -> None:
         """Kill the service, and wait until its children have ended."""
         if self._process.poll() is None:
+            children = children_of(self.pid)
             self._process.kill()
+            for child in children:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGCONT)  # a stopped child would never end
         self.end()
 
     def get(self, path: str) -> tuple[int, str]:
@@ -130,6 +136,19 @@ def children_of(pid: int) -> list[int]:
     """Return the processes that a process has started and that still run."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(word) for word in path.read_text().split()]
+
+
+def append_of(pid: int) -> int | None:
+    """Return a service's append process; None if none runs.
+
+    A child that has not called exec() yet is not returned: the service waits for this call (vfork),
+    so stopping such a child would stop the service as well.
+    """
+    for child in children_of(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if b"append_process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return child
+    return None
 
 
 def drop(inbox: Path, name: str, content: bytes) -> Path:
