@@ -93,7 +93,7 @@ def read_ordinals(out: Folder, file: RetiredFile) -> NDArray[np.int64]:
     """
     content = checked_content(out, file.entry)
     try:
-        table = pq.read_table(pa.BufferReader(content), use_threads=False)
+        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
         problem = _problem(table, file)
     except (pa.ArrowException, OSError) as error:
         problem = f"not a readable file of {RETIRED}/: {error}"
