@@ -110,17 +110,16 @@ def check_words(
             rest.pop()
         after = name if option.is_repeatable else ""
     if "--help" not in given:
+        missing = [o for o in options.values() if o.is_required and o.name not in given]
+        if missing and arguments and not free:
+            words_of = " ".join(_example(argument) for argument in arguments)
+            names = f"{words_of} and {missing[0].name}"
+            usage = f"{prog} {words_of} {missing[0].name} {missing[0].placeholder}"
+            raise InvalidOptionError(f"{names} are missing: write `{usage}`")
         _check_number(free, arguments, prog, options)
-        for option in options.values():
-            if option.is_required and option.name not in given:
-                usage = _usage(option.name, option)
-                if arguments and not free:
-                    words_of = " ".join(_example(argument) for argument in arguments)
-                    raise InvalidOptionError(
-                        f"{words_of} and {option.name} are missing: write "
-                        f"`{prog} {words_of} {option.name} {option.placeholder}`"
-                    )
-                raise InvalidOptionError(f"{option.name} is missing: add {usage}")
+        if missing:
+            usage = _usage(missing[0].name, missing[0])
+            raise InvalidOptionError(f"{missing[0].name} is missing: add {usage}")
 
 
 def _check_number(

@@ -50,6 +50,7 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("plan d", "d: write an option before it: --data d"),
         ("preprocess", "INPUT and --out are missing: write `thdpack preprocess INPUT --out DATASE"),
         ("append", f"{DATASET_MISSING} append data/uniref50 INPUT`"),
+        ("watch", "INBOX and --dataset are missing: write `thdpack watch INBOX --dataset D"),
         ("bench-reader d --rank 2", "--rank is 2, expected less than --world-size, which is 1"),
         ("plan --data d --precision fp8", "--precision is 'fp8': did you mean fp8-delayed?"),
         ("plan --data d --tokens 9Q", "--tokens is '9Q', expected a whole number, such as 100B; "),
