@@ -26,7 +26,8 @@ from functools import partial
 
 from pipeline.build.assemble_manifest import Built, manifest_of, refuse_empty, with_variants
 from pipeline.build.build_plan import Plan, absolute
-from pipeline.build.clusters.joined_clusters import join_linked
+from pipeline.build.clusters.earlier_task import EarlierClusters
+from pipeline.build.clusters.joined_clusters import NO_EARLIER, join_linked
 from pipeline.build.clusters.member_files import merge_members
 from pipeline.build.destination.destination import Destination, open_destination
 from pipeline.build.destination.missing_file import missing_file
@@ -55,7 +56,13 @@ from pipeline.build.stages import (
     rest_levels,
     search_tasks,
 )
-from pipeline.build.task_results import HashResult, MapResult, PackResult, PreparedFile
+from pipeline.build.task_results import (
+    HashResult,
+    LinkResult,
+    MapResult,
+    PackResult,
+    PreparedFile,
+)
 from pipeline.build.tasks import Job, Task
 from pipeline.build.verify_build import verify_new_files
 from pipeline.executors.executor import Executor, ExecutorRequest
@@ -259,10 +266,19 @@ class Build:
         --sample-clusters, also find the members of each cluster (`draw_stage/`)."""
         if links := link_tasks(job, self._plan.partitions):
             results = self._phases.run("look up clusters", links, residues)
-            self._report.note(join_linked(job, results))
+            self._report.note(join_linked(job, results, self.earlier_clusters(job, results)))
         if draws := draw_tasks(job, self._plan.partitions):
             self._phases.run("find members of clusters", draws, residues)
             merge_members(job, draws)
+
+    def earlier_clusters(self, job: Job, links: Sequence[LinkResult]) -> EarlierClusters:
+        """Return the clusters of earlier generations that have new records: none in a build that
+        does not append.
+
+        Args:
+            links: results of all link tasks.
+        """
+        return NO_EARLIER
 
     def _refuse_other_inputs(self, existing: Manifest) -> None:
         """Read all inputs, and compare them with the inputs of the existing dataset.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.build.clusters.draw_task import DrawTask
+from pipeline.build.clusters.earlier_task import EarlierTask
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.draw_stage.draw_partition import draw_partition
 from pipeline.build.hash_index.index_task import IndexTask, write_index_run
+from pipeline.build.link_stage.earlier_clusters import find_earlier
 from pipeline.build.link_stage.link_partition import link_partition
 from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.named_files.prepare import prepare
@@ -94,6 +96,8 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
             return cluster_records(task, on_bytes)
         case LinkTask():
             return link_partition(task, on_bytes)
+        case EarlierTask():
+            return find_earlier(task, on_bytes)
         case DrawTask():
             return draw_partition(task, on_bytes)
         case SearchTask():

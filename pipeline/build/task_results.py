@@ -101,6 +101,8 @@ class LinkResult:
 
     links: link file, which has the cluster of each record
     pair_bytes: size of the first part of this file: pairs of clusters to join
+    piece_bytes: size of the second part: the kept records' first pieces and clusters; 0 in a build
+        that does not append
     records: number of records of the partition, kept or not
     found: number of these records that are in the table of clusters
     examples: ids of the first records that are not in the table; empty if MMseqs2 made the table
@@ -108,6 +110,7 @@ class LinkResult:
 
     links: WorkFile
     pair_bytes: Count
+    piece_bytes: Count = 0
     records: Count
     found: Count
     examples: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ the same command resumes the append, or finds that all inputs were appended.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -27,11 +28,15 @@ from pipeline.build.append.retire_records import retiring_manifest, with_retired
 from pipeline.build.append.update_index import update_index
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.build_plan import Plan
+from pipeline.build.clusters.earlier_task import EarlierClusters, EarlierTask
 from pipeline.build.generations.merge_manifests import merged
 from pipeline.build.generations.parent import Parent
+from pipeline.build.generations.read_records import task_groups
 from pipeline.build.hash_index.index_runs import IndexRun
 from pipeline.build.hash_index.index_state import STATE
 from pipeline.build.progress import Reporter
+from pipeline.build.task_results import LinkResult
+from pipeline.build.tasks import Job
 from pipeline.storage.folder import Folder
 from schemas.errors import DamagedIndexError, LostCommitError
 from schemas.manifest import Manifest
@@ -159,6 +164,25 @@ class _AppendBuild(GenerationBuild):
         """
         super().__init__(dataset, planned, parent)
         self._retirement = retirement
+
+    def earlier_clusters(self, job: Job, links: Sequence[LinkResult]) -> EarlierClusters:
+        """Search records/ for records whose clusters have new records.
+
+        Raises:
+            DatasetError: a records/ file is missing, damaged or cannot be read.
+        """
+        tasks = [
+            EarlierTask(
+                records=group,
+                links=tuple(links),
+                table=job.clusters.file,
+                out=self._out,
+                work=self.work,
+            )
+            for group in task_groups(self.existing.records)
+        ]
+        size = sum(entry.bytes for entry in self.existing.records)
+        return EarlierClusters.together(self._phases.run("find earlier clusters", tasks, size))
 
     def whole_manifest(self, manifest: Manifest) -> Manifest:
         whole = merged(self.existing, manifest)

@@ -12,7 +12,7 @@ bytes for each id in the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, take_bytes
 from pipeline.build.exclusion.entries import write_entries
+from pipeline.build.generations.read_records import task_groups
 from pipeline.build.named_files.exclude.id_list import listed_names
 from pipeline.build.phases import Phases
 from pipeline.build.retire.retire_counts import RetireCounts
@@ -34,11 +35,7 @@ from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_input import input_errors, open_input
 from schemas.manifest import Manifest
-from schemas.manifest_entries import RecordsEntry
 
-_TASK_ROWS: Final = 500_000
-"""Number of records after which a task gets no further records/ file. Scanning this many takes
-about half a second."""
 _SHOWN: Final = 5
 """A message names at most this many of the ids that match no record."""
 _HEAD_BYTES: Final = 16
@@ -87,8 +84,8 @@ def find_retired(
     entries, _ = listed_names(_source(url), first_words=True)
     ids = write_entries(entries, work, f"retired-{entries.content_hash()[:16]}.arrow")
     tasks = [
-        RetireTask(records=tuple(group), ids=ids, before=before, out=phases.out, work=work)
-        for group in _groups(existing.records if before else ())
+        RetireTask(records=group, ids=ids, before=before, out=phases.out, work=work)
+        for group in task_groups(existing.records if before else ())
     ]
     size = sum(entry.bytes for task in tasks for entry in task.records)
     found = Matches.together(phases.run("find retired records", tasks, size) if tasks else [])
@@ -151,16 +148,3 @@ def _source(url: str) -> Source:
         compression=compression,
         piece=PIECE_BYTES,
     )
-
-
-def _groups(entries: Sequence[RecordsEntry]) -> list[list[RecordsEntry]]:
-    """Divide records/ files into groups with about _TASK_ROWS records."""
-    groups: list[list[RecordsEntry]] = []
-    rows = _TASK_ROWS
-    for entry in entries:
-        if rows >= _TASK_ROWS:
-            groups.append([])
-            rows = 0
-        groups[-1].append(entry)
-        rows += entry.rows
-    return groups

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.build.arrays.arrow_arrays import number_array, one_chunk
+from pipeline.build.arrays.sequence_hashes import split_of_keys
+from pipeline.build.clusters.earlier_task import EarlierClusters
 from pipeline.build.clusters.link_files import read_pairs
 from pipeline.build.named_files.clusters.cluster_table import open_cluster_table
 from pipeline.build.named_files.clusters.joined_keys import JoinedKeys, join_keys
@@ -23,19 +25,31 @@ from pipeline.build.task_results import LinkResult
 from pipeline.build.tasks import Job
 from pipeline.reader.arrow_columns import numbers
 from schemas.errors import DatasetError
+from schemas.split_fractions import SplitFractions
+from schemas.splitmix import mix
 from schemas.text.phrases import plural
 
+NO_EARLIER: Final = EarlierClusters(np.empty((0, 2), dtype=np.uint64))
 _SHOWN: Final = 5
 """Maximum number of ids in the message about records that are not in the table."""
 _SCHEMA = pa.schema([("cluster", pa.uint64()), ("joined", pa.uint64())])
 
 
-def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = False) -> str:
+def join_linked(
+    job: Job,
+    results: Sequence[LinkResult],
+    earlier: EarlierClusters = NO_EARLIER,
+    *,
+    durable: bool = False,
+) -> str:
     """Join clusters that have equal sequences, and save the result for the job's reduce tasks. Link
     tasks have found the pairs of such clusters.
 
     Args:
         results: results of all link tasks, in the order of partitions.
+        earlier: clusters of earlier generations that have new records (only in an append). If a
+            joined cluster has such a part, its key is that of the part, so that the new records
+            are in the same split as the earlier ones.
         durable: True to sync the file, so that it survives a power cut. This is needed if other
             machines run tasks later.
     Returns:
@@ -49,7 +63,8 @@ def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = Fals
     missing = [example for result in results for example in result.examples]
     if not found and job.clusters.bytes:
         _refuse_other_ids(job, missing)
-    joined = join_keys(read_pairs(job.work, results))
+    pairs = np.concatenate((read_pairs(job.work, results), earlier.pairs))
+    joined = join_keys(pairs).rooted_at(earlier.pairs[:, 0])
     table = pa.table([number_array(joined.keys), number_array(joined.roots)], schema=_SCHEMA)
     write_rest(job.work, job.joined, table)
     if durable:
@@ -66,7 +81,22 @@ def join_linked(job: Job, results: Sequence[LinkResult], *, durable: bool = Fals
     count = joined.keys.size - np.unique(joined.roots).size
     if count:
         line += f"; {plural(count, 'cluster')} joined with others that have equal sequences"
+    moved = _divided(joined, earlier, job.options.fractions)
+    if moved:
+        line += (
+            f"; {plural(moved, 'cluster')} of this table joined earlier clusters of different "
+            "splits, so such a cluster is in more than one split now. To avoid this, build a new "
+            "dataset from all inputs"
+        )
     return line
+
+
+def _divided(joined: JoinedKeys, earlier: EarlierClusters, fractions: SplitFractions) -> int:
+    """Return the number of joined clusters whose earlier parts are in different splits."""
+    keys = np.unique(earlier.pairs[:, 0])
+    pairs = np.stack((joined.of(keys), split_of_keys(mix(keys), fractions).astype(np.uint64)), 1)
+    roots = np.unique(pairs, axis=0)[:, 0]
+    return int(np.count_nonzero(np.unique(roots, return_counts=True)[1] > 1))
 
 
 def _refuse_other_ids(job: Job, examples: Sequence[str]) -> None:

@@ -3,9 +3,11 @@
 A frame is a record batch with its hash (see `spill.frames`). Parts of a link file:
 
 1. Frames with pairs of clusters that must be in the same split.
-2. Frames with cluster and weight of each record, in the order in which `SpilledRecords` reads the
+2. Only in an append: frames with the first piece of each kept record in a cluster (see
+   `joined_clusters`), and the cluster.
+3. Frames with cluster and weight of each record, in the order in which `SpilledRecords` reads the
    records.
-3. One extent: the position and size of part 2.
+4. One extent: the position and size of part 3.
 
 A cluster is stored as its key, the xxh3_64 of its representative's id. Weights are in units of
 2^-30 if the table of --sample-clusters has weights. Otherwise each record in a cluster has the
@@ -44,23 +46,30 @@ def write_links(
     name: str,
     pairs: NDArray[np.uint64],
     clusters: Iterable[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
-) -> tuple[WorkFile, int]:
-    """Write a link file. Return the file, and the size of its first part in bytes.
+    pieces: NDArray[np.uint64] | None = None,
+) -> tuple[WorkFile, int, int]:
+    """Write a link file. Return the file, and the sizes of its first two parts in bytes.
 
     Args:
         pairs: uint64[M, 2], keys of clusters to join.
         clusters: for each run of N consecutive records, the key of each record's cluster and the
             record's weight, both uint64[N]; 0 for a record in no cluster.
+        pieces: uint64[K, 2], lower half of the hash of each first piece, and key of its cluster.
+            None if the build does not append.
     Raises:
         BuildError: the file cannot be written.
     """
     with work.written(name, durable=False) as file:
         write_frames(file, _batch(_PAIRS, pairs[:, 0], pairs[:, 1]), 0)
-        pair_bytes = file.tell()
+        pair_bytes = begin = file.tell()
+        if pieces is not None:
+            write_frames(file, _batch(_PAIRS, pieces[:, 0], pieces[:, 1]), 0)
+            begin = file.tell()
         for keys, weights in clusters:
             write_frames(file, _batch(_RECORDS, keys, weights), 0)
-        file.write(extents_between(np.array([pair_bytes, file.tell()])).tobytes())
-    return WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128), pair_bytes
+        file.write(extents_between(np.array([begin, file.tell()])).tobytes())
+    links = WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128)
+    return links, pair_bytes, begin - pair_bytes
 
 
 def read_pairs(work: Folder, results: Sequence[LinkResult]) -> NDArray[np.uint64]:
@@ -69,12 +78,36 @@ def read_pairs(work: Folder, results: Sequence[LinkResult]) -> NDArray[np.uint64
     Raises:
         DamagedSpillError: a link file is damaged.
     """
-    wanted = [Part(r.links.name, 0, r.pair_bytes) for r in results if r.pair_bytes]
+    return _read_parts(work, [(r.links.name, 0, r.pair_bytes) for r in results])
+
+
+def read_pieces(work: Folder, results: Sequence[LinkResult]) -> NDArray[np.uint64]:
+    """Return the first pieces and clusters that all link tasks of an append have written,
+    uint64[K, 2].
+
+    Raises:
+        DamagedSpillError: a link file is damaged.
+    """
+    return _read_parts(
+        work, [(r.links.name, r.pair_bytes, r.pair_bytes + r.piece_bytes) for r in results]
+    )
+
+
+def _read_parts(work: Folder, ranges: Sequence[tuple[str, int, int]]) -> NDArray[np.uint64]:
+    """Read frames of _PAIRS.
+
+    Args:
+        ranges: name of each link file, first byte, and the byte after the last one.
+    Raises:
+        DamagedSpillError: a link file is damaged.
+    """
+    wanted = [each for each in ranges if each[2] > each[1]]
     found = [np.empty((0, 2), dtype=np.uint64)]
-    for part, buffer in zip(wanted, work.parts(wanted), strict=True):
-        batches, read = read_frames(part.name, buffer, 0, _PAIRS)
-        if read != part.end:
-            raise DamagedSpillError(part.name)
+    buffers = work.parts([Part(*each) for each in wanted])
+    for (name, begin, end), buffer in zip(wanted, buffers, strict=True):
+        batches, read = read_frames(name, buffer, 0, _PAIRS)
+        if read != end - begin:
+            raise DamagedSpillError(name)
         found += [np.stack(_columns(batch), axis=1) for batch in batches]
     return np.concatenate(found)
 

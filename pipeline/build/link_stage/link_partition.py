@@ -88,12 +88,17 @@ def link_partition(task: LinkTask, on_bytes: OnBytes) -> LinkResult:
         if not spilled.large:
             kept.append(looked_up)
     again = (_look_up(run, table, task) for run in spilled.runs()) if spilled.large else kept
-    links, pair_bytes = write_links(
-        task.work, task.links, shared.pairs, (shared.clusters_of(run) for run in again)
+    links, pair_bytes, piece_bytes = write_links(
+        task.work,
+        task.links,
+        shared.pairs,
+        (shared.clusters_of(run) for run in again),
+        None if task.job.parent is None else shared.pieces,
     )
     return LinkResult(
         links=links,
         pair_bytes=pair_bytes,
+        piece_bytes=piece_bytes,
         records=records,
         found=found,
         examples=tuple(examples),
@@ -199,6 +204,11 @@ class _SharedPieces:
     def pairs(self) -> NDArray[np.uint64]:
         """Pairs of clusters that share a first piece, uint64[M, 2]; each pair once."""
         return np.unique(np.concatenate(self._pairs), axis=0)
+
+    @property
+    def pieces(self) -> NDArray[np.uint64]:
+        """First pieces, ascending, and the smallest key of each one's clusters, uint64[K, 2]."""
+        return np.stack((self._pieces, self._clusters), axis=1)
 
     def clusters_of(self, run: _LookedUp) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Return the clusters and the weights of a run's records, both uint64[N]. A kept record

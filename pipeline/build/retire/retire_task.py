@@ -7,7 +7,6 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
@@ -15,15 +14,13 @@ from pipeline.build.arrays.arrow_arrays import bytes_and_edges, gather_runs, one
 from pipeline.build.arrays.sequence_hashes import sequence_hashes
 from pipeline.build.exclusion.entries import ListedNames, read_entries
 from pipeline.build.exclusion.hash_table import HashTable
+from pipeline.build.generations.read_records import row_groups
 from pipeline.build.task_results import WorkFile
 from pipeline.build.tasks import OnBytes
 from pipeline.reader.arrow_columns import numbers
-from pipeline.reader.mapped_shard import checked_content
 from pipeline.storage.folder import Folder
-from schemas.errors import DatasetError
 from schemas.manifest_entries import RecordsEntry
 from schemas.records import Status
-from schemas.text.phrases import REBUILD
 
 _NAMES: Final = ("id", "accession", "name")
 """Columns with names of a record. An id in a list of ids may be any of them."""
@@ -95,15 +92,8 @@ def find_listed(task: RetireTask, on_bytes: OnBytes) -> Matches:
     table = HashTable(ids.hash.view("S16"))
     parts = []
     for entry in task.records:
-        content = checked_content(task.out, entry)
-        try:
-            file = pq.ParquetFile(pa.BufferReader(content))
-            for number in range(file.num_row_groups):
-                group = file.read_row_group(number, columns=_COLUMNS, use_threads=False)
-                parts.append(_matches(group, ids, table, task.before))
-        except (pa.ArrowException, OSError, KeyError) as error:
-            where = f"{task.out.where(entry.name)}: not a readable file of records/"
-            raise DatasetError(f"{where}: {error}; {REBUILD}") from error
+        for group in row_groups(task.out, entry, _COLUMNS):
+            parts.append(_matches(group, ids, table, task.before))
         on_bytes(entry.bytes)
     return Matches.together(parts)
 

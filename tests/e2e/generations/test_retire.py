@@ -44,7 +44,7 @@ no-such-id
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     use_few_small_tasks(monkeypatch)
-    monkeypatch.setattr("pipeline.build.append.find_retired._TASK_ROWS", 30)
+    monkeypatch.setattr("pipeline.build.generations.read_records.TASK_ROWS", 30)
 
 
 @pytest.fixture(scope="module")

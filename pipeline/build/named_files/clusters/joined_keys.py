@@ -36,6 +36,20 @@ class JoinedKeys:
         at = np.minimum(np.searchsorted(self.keys, clusters), self.keys.size - 1)
         return np.where(self.keys[at] == clusters, self.roots[at], clusters)
 
+    def rooted_at(self, chosen: NDArray[np.uint64]) -> JoinedKeys:
+        """Return the same joined clusters with other keys. If some parts of a joined cluster are in
+        `chosen`, its key becomes the smallest key of these parts.
+
+        Args:
+            chosen: uint64[M], keys of clusters.
+        """
+        roots, number = np.unique(self.roots, return_inverse=True)
+        at = np.flatnonzero(np.isin(self.keys, chosen))
+        none = np.iinfo(np.uint64).max
+        smallest = np.full(roots.size, none, dtype=np.uint64)
+        np.minimum.at(smallest, number[at], self.keys[at])
+        return JoinedKeys(self.keys, np.where(smallest == none, roots, smallest)[number])
+
 
 def smallest_clusters(
     keys: NDArray[np.uint64], clusters: NDArray[np.uint64]
