@@ -103,6 +103,8 @@ class BatchRun:
             files={self.inbox.where(name): size for name, (size, _) in batch.files.items()},
             parent=batch.parent,
             exclude=options.exclude,
+            clusters=options.clusters,
+            metadata=options.metadata,
             source_release=options.source_release,
             executor=options.executor,
             ray_address=options.ray_address,

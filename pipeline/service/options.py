@@ -36,6 +36,13 @@ class WatchOptions:
     exclude: tuple[str, ...] = ()
     """Files of --exclude with which the dataset was built, in the same order. They are needed
     again, because the new records must be compared with them too."""
+    clusters: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
+    """Table with the clusters of the new records, if the dataset was built with --clusters. Each
+    batch reads it again. New records of an earlier cluster go to its split. List the earlier
+    records too if clusters have changed, such as in a new release."""
+    metadata: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
+    """Table with the columns of --metadata for the new records, if the dataset was built with
+    --metadata."""
     source_release: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
     """Release of the new records, such as 2026_04, for the manifest and the dataset card. Default:
     unchanged."""

@@ -30,6 +30,7 @@ def build_options(
     """
     if options.inputs:  # without new records, old ones cannot change
         refuse_unsupported(existing, options.dataset, rebuild=rebuild)
+        _refuse_missing_tables(options, existing)
     shaping: dict[str, Any] = {
         field.name: existing.options[field.name]
         for field in fields(DatasetOptions)
@@ -53,9 +54,13 @@ def refuse_unsupported(existing: Manifest, dataset: str, *, rebuild: bool) -> No
     Raises:
         DatasetError: the dataset has such an option.
     """
-    named = [f"--{entry.option}" for entry in existing.named_files if entry.option != "exclude"]
-    if any(entry.name.startswith(MMSEQS) for entry in existing.named_files):
-        named.append(f"--exclude {MMSEQS}FILE")
+    named = []
+    for entry in existing.named_files:
+        if entry.name.startswith(MMSEQS):
+            value = "FILE" if entry.option == "exclude" else entry.name.removeprefix(MMSEQS)
+            named.append(f"--{entry.option} {MMSEQS}{value}")
+        elif entry.option == "sample-clusters":
+            named.append("--sample-clusters")
     if existing.options["dedup"] == "cropped" and not rebuild:
         named.append("--dedup cropped")
     if named:
@@ -65,23 +70,45 @@ def refuse_unsupported(existing: Manifest, dataset: str, *, rebuild: bool) -> No
         )
 
 
-def check_exclusions(
+def _refuse_missing_tables(options: GenerationOptions, existing: Manifest) -> None:
+    """Check that --clusters and --metadata are given if the dataset was built with them.
+
+    Raises:
+        DatasetError: one of the options is missing, or the dataset was built without it.
+    """
+    for option, table in (("clusters", options.clusters), ("metadata", options.metadata)):
+        had = any(entry.option == option for entry in existing.named_files)
+        if had and table is None:
+            raise DatasetError(
+                f"{options.dataset}: was built with --{option}: give --{option} with a table that "
+                "lists the new records, such as that of the new release"
+            )
+        if table is not None and not had:
+            raise DatasetError(
+                f"{options.dataset}: was built without --{option}, so append cannot use it: omit "
+                f"--{option}, or build a new dataset from all inputs with `thdpack preprocess`"
+            )
+
+
+def check_named_files(
     prepared: Sequence[PreparedFile], existing: Manifest, work: Folder, dataset: str
 ) -> None:
-    """Check that the files of --exclude are those of the dataset, and hold only sequences.
+    """Check that the files of --exclude are those of the dataset, and hold only sequences. Check
+    that the table of --metadata has the columns of the dataset.
 
     Lists of ids and result tables are refused. A record that such a file excludes also excludes its
     duplicates. So if a new record is in the list, an old record with the same sequence would become
     excluded.
 
     Args:
-        prepared: content of the files of --exclude.
+        prepared: content of the files that options name.
         work: folder of this content.
     Raises:
-        DatasetError: other files are given, or a file holds ids.
+        DatasetError: other files are given, a file holds ids, or the columns differ.
     """
-    if tuple(file.entry for file in prepared) != existing.named_files:
-        names = " ".join(f"--exclude {entry.name}" for entry in existing.named_files)
+    excluded = [entry for entry in existing.named_files if entry.option == "exclude"]
+    if [file.entry for file in prepared if file.option == "exclude"] != excluded:
+        names = " ".join(f"--exclude {entry.name}" for entry in excluded)
         raise DatasetError(
             f"{dataset}: the files of --exclude are not those with which the dataset was built: "
             + (f"give {names}" if names else "it was built without --exclude")
@@ -92,3 +119,13 @@ def check_exclusions(
             f"{dataset}: was built with a list of ids or a result table of --exclude, which append "
             "does not support: build a new dataset from all inputs with `thdpack preprocess`"
         )
+    for file in prepared:
+        if file.option == "metadata" and file.columns != dict(existing.metadata_columns):
+            ours, theirs = (
+                ", ".join(f"{name} ({kind})" for name, kind in sorted(columns.items()))
+                for columns in (file.columns, existing.metadata_columns)
+            )
+            raise DatasetError(
+                f"--metadata {file.name}: has the columns {ours}, but {dataset} was built with "
+                f"{theirs}: give a table with the same columns"
+            )

@@ -5,7 +5,7 @@ Each build, append or compaction leaves a new state of the dataset, called a gen
 
 from __future__ import annotations
 
-from pipeline.build.append.build_options import check_exclusions
+from pipeline.build.append.build_options import check_named_files
 from pipeline.build.append.open_dataset import OpenDataset
 from pipeline.build.build_dataset import Build
 from pipeline.build.build_plan import Plan
@@ -14,7 +14,7 @@ from pipeline.build.task_results import PreparedFile
 
 
 class GenerationBuild(Build):
-    """A build with the same files of --exclude as the existing dataset.
+    """A build with files that suit the existing dataset, such as the same files of --exclude.
 
     existing: manifest of the current generation
     """
@@ -31,11 +31,12 @@ class GenerationBuild(Build):
         self.existing = dataset.existing
 
     def prepare(self) -> tuple[PreparedFile, ...]:
-        """Write the work files of --exclude, and compare them with those of the dataset.
+        """Write a work file for each file that an option names, and check that it suits the
+        dataset.
 
         Raises:
-            DatasetError: they differ.
+            DatasetError: a file of --exclude or a column of --metadata differs.
         """
         prepared = super().prepare()
-        check_exclusions(prepared, self.existing, self.work, self.options.out)
+        check_named_files(prepared, self.existing, self.work, self.options.out)
         return prepared

@@ -18,6 +18,13 @@ class GenerationOptions:
     exclude: tuple[str, ...] = ()
     """Files of --exclude with which the dataset was built, in the same order. They are needed
     again, because the new records must be compared with them too."""
+    clusters: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
+    """Table with the clusters of the new records, if the dataset was built with --clusters. New
+    records of an earlier cluster go to its split. List the earlier records too if clusters have
+    changed, such as in a new release."""
+    metadata: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
+    """Table with the columns of --metadata for the new records, if the dataset was built with
+    --metadata."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra
     `ray`)."""

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import tyro
 
 from pipeline.build.append.options import AppendOptions, CompactOptions
-from pipeline.cli.options.build_options import INPUTS_HELP, Exclude, Ignore
+from pipeline.cli.options.build_options import INPUTS_HELP, Exclude, Ignore, Table
 from pipeline.cli.options.subcommand_options import Dataset
 from pipeline.service.options import WatchOptions
 from schemas.text.option_checks import check_range
@@ -43,6 +43,8 @@ class AppendArguments(AppendOptions):
     retire: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
     source_release: _Text = None
     exclude: Exclude = ()
+    clusters: Table = None
+    metadata: Table = None
     ray_address: _Address = None
     memory: _Size = None
     ignore: Ignore = ()
@@ -56,6 +58,8 @@ class CompactArguments(CompactOptions):
     """Folder or URL of the dataset."""
     inputs: _Inputs
     exclude: Exclude = ()
+    clusters: Table = None
+    metadata: Table = None
     ray_address: _Address = None
     memory: _Size = None
     ignore: Ignore = ()
@@ -70,6 +74,8 @@ class WatchArguments(WatchOptions):
     dataset: Annotated[str, tyro.conf.arg(metavar="DATASET")]
     """Folder or URL of the dataset, which `thdpack preprocess` has built."""
     exclude: Exclude = ()
+    clusters: Table = None
+    metadata: Table = None
     source_release: _Text = None
     ray_address: _Address = None
     memory: _Size = None

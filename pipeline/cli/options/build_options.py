@@ -46,7 +46,7 @@ Exclude = Annotated[
     tyro.conf.UseAppendAction[tuple[str, ...]],
     tyro.conf.arg(metavar="FILE"),
 ]
-_Table = Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")]  # noqa: UP045 (see PreprocessOptions)
+Table = Annotated[Optional[str], tyro.conf.arg(metavar="TABLE")]  # noqa: UP045 (see PreprocessOptions)
 _Text = Annotated[Optional[str], tyro.conf.arg(metavar="TEXT")]  # noqa: UP045
 _Column = Annotated[str, tyro.conf.arg(metavar="COLUMN")]
 _SETTINGS: Final[dict[str, Any]] = {
@@ -59,9 +59,9 @@ _SETTINGS: Final[dict[str, Any]] = {
     "ignore": Ignore,
     "where": Annotated[Optional[str], tyro.conf.arg(metavar="SQL")],  # noqa: UP045
     "exclude": Exclude,
-    "clusters": _Table,
-    "sample_clusters": _Table,
-    "metadata": _Table,
+    "clusters": Table,
+    "sample_clusters": Table,
+    "metadata": Table,
     "split": Annotated[str, tyro.conf.arg(metavar="SHARES")],
     "sequence_column": _Column,
     "id_column": _Column,

@@ -72,6 +72,8 @@ def _options(request: AppendRequest, files: Sequence[str]) -> AppendOptions:
         dataset=request.dataset,
         inputs=tuple(files),
         exclude=request.exclude,
+        clusters=request.clusters,
+        metadata=request.metadata,
         source_release=request.source_release,
         executor=request.executor,
         ray_address=request.ray_address,

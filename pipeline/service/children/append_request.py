@@ -23,7 +23,9 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, int]
     parent: int
     exclude: tuple[str, ...]
-    source_release: Optional[str]  # noqa: UP045 (see PreprocessOptions)
+    clusters: Optional[str]  # noqa: UP045 (see PreprocessOptions)
+    metadata: Optional[str]  # noqa: UP045
+    source_release: Optional[str]  # noqa: UP045
     executor: ExecutorName
     ray_address: Optional[str]  # noqa: UP045
     workers: Optional[int]  # noqa: UP045
