@@ -189,8 +189,7 @@ def test_new_records_are_compared_with_the_same_excluded_sequences(
     ("options", "said"),
     [
         (("--dedup", "cropped"), "was built with --dedup cropped, which append does not support"),
-        (("--clusters", "{table}"), "was built with --clusters, which append does not support"),
-        (("--metadata", "{meta}"), "was built with --metadata, which append does not support"),
+        (("--sample-clusters", "{table}"), "built with --sample-clusters, which append does not"),
         (("--exclude", "{ids}"), "a list of ids or a result table of --exclude"),
     ],
 )
@@ -199,11 +198,8 @@ def test_options_under_which_old_records_could_change_are_refused(
 ) -> None:
     names = [line[1:].split()[0] for line in inputs[0].read_text().splitlines() if line[0] == ">"]
     (tmp_path / "table.tsv").write_text("".join(f"{names[0]}\t{name}\n" for name in names[:4]))
-    (tmp_path / "meta.tsv").write_text("id\tweight\n" + "".join(f"{n}\t1\n" for n in names))
     (tmp_path / "ids.txt").write_text("\n".join(names[:3]) + "\n")
-    value = options[1].format(
-        table=tmp_path / "table.tsv", meta=tmp_path / "meta.tsv", ids=tmp_path / "ids.txt"
-    )
+    value = options[1].format(table=tmp_path / "table.tsv", ids=tmp_path / "ids.txt")
     out = grow(run, inputs[:1], tmp_path / "out", [1], *OPTIONS, options[0], value)
     again = (options[0], value) if options[0] == "--exclude" else ()
     done = run("append", out, inputs[1], *again, **SIZES)
