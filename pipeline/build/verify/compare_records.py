@@ -164,7 +164,10 @@ def _check_duplicates(job: DeepJob, findings: Findings) -> None:
         )
         findings.add(
             "a duplicate in another cluster than the record that its duplicate_of names",
-            ordinal[copies["cluster"] != originals["cluster"]],
+            ordinal[
+                (copies["cluster"] != originals["cluster"])
+                & job.of_one_generation(copies["duplicate_of"], ordinal)
+            ],
         )
 
 

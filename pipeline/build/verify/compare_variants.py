@@ -135,7 +135,8 @@ class _Members:
 
 
 def check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) -> None:
-    """Check that records with equal first pieces are in one cluster, and so in one split.
+    """Check that records with equal first pieces are in one cluster, and so in one split. Records
+    of different generations are not compared, because later tables may have other clusters.
 
     Args:
         seen: bool[N], mask of the kept records whose whole first piece was found in a bucket.
@@ -144,5 +145,5 @@ def check_clusters(job: DeepJob, seen: NDArray[np.bool_], findings: Findings) ->
     cluster = job.rows["cluster"]
     findings.add(
         "in another cluster than a record with the same first piece",
-        other[cluster[one] != cluster[other]],
+        other[(cluster[one] != cluster[other]) & job.of_one_generation(one, other)],
     )

@@ -31,6 +31,8 @@ class DeepJob:
     dedup_cropped: True if cropped records are compared (--dedup cropped)
     clusters: True if clusters decide splits (--clusters, --sample-clusters)
     sampled: True if each variant has one member of each cluster (--sample-clusters)
+    generations: for each earlier build or append that wrote files of records/, the number of
+        records up to and including this generation
     exclusion_files: names of the files of --exclude
     schema: schema of records/
     variants: number of variants
@@ -46,6 +48,7 @@ class DeepJob:
     dedup_cropped: bool
     clusters: bool
     sampled: bool
+    generations: tuple[int, ...]
     exclusion_files: tuple[str, ...]
     splits: SplitFractions
     schema: pa.Schema
@@ -69,6 +72,7 @@ class DeepJob:
             dedup_cropped=manifest.options["dedup"] == "cropped",
             clusters=bool(_names(manifest, "clusters") or _names(manifest, "sample-clusters")),
             sampled=manifest.sampled_clusters is not None,
+            generations=_boundaries(manifest),
             exclusion_files=_names(manifest, "exclude"),
             splits=SplitFractions.parse(str(manifest.options["split"])),
             schema=manifest.records_schema,
@@ -105,6 +109,19 @@ class DeepJob:
         longer: NDArray[np.bool_] = rows["residues"] > self.longest_piece
         return longer & (self.long == "crop")
 
+    def of_one_generation(
+        self, one: NDArray[np.int64], other: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Return whether one build or append read both records of each pair, bool[N].
+
+        Args:
+            one, other: int64[N], ordinals.
+        """
+        ends = np.array(self.generations, dtype=np.int64)
+        first, second = (np.searchsorted(ends, each, side="right") for each in (one, other))
+        same: NDArray[np.bool_] = first == second
+        return same
+
     @property
     def compares_first_pieces(self) -> bool:
         """True if the first pieces of different records are compared."""
@@ -116,6 +133,12 @@ class DeepJob:
         0 if --long crop kept a random window. The work file exists only if
         `compares_first_pieces` is True."""
         return mapped(self.work / "first-pieces", HASH_HALVES)[: self.records]
+
+
+def _boundaries(manifest: Manifest) -> tuple[int, ...]:
+    """See `DeepJob.generations`. A compaction leaves no files of earlier generations."""
+    builds = {entry.name.partition("/")[2].partition("-")[0] for entry in manifest.records}
+    return tuple(entry.records for entry in manifest.history if entry.build in builds)
 
 
 def _names(manifest: Manifest, option: FileOption) -> tuple[str, ...]:

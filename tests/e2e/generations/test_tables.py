@@ -221,3 +221,27 @@ def test_a_missing_table_and_a_table_too_many_are_refused(
     assert done.returncode == 1
     assert said in done.stderr
     assert json.loads((out / "manifest.json").read_text()).get("generation", 1) == 1
+
+
+@pytest.mark.parametrize("listed", ["earlier", "new"])
+def test_copies_outside_the_table_are_duplicates_and_verify_accepts_them(
+    run: Run, tmp_path: Path, listed: str
+) -> None:
+    """Only the earlier record or only its copy is in a table of clusters."""
+    made = distinct_records(80)
+    copies = [(f"copy-{name}", residues) for name, residues in made]
+    rows = [(f"c{i % 9}", name) for i, (name, _) in enumerate(made)]
+    known = {"earlier": rows, "new": rows[:1]}[listed]
+    other = {"earlier": rows[:1], "new": [(c, f"copy-{name}") for c, name in rows]}[listed]
+    (tmp_path / "old.fasta").write_bytes(fasta(made))
+    (tmp_path / "new.fasta").write_bytes(fasta([*copies, ("r0", made[0][1])]))
+    before = write_table(tmp_path / "1.tsv", known)
+    after = write_table(tmp_path / "2.tsv", other)
+    out = tmp_path / "out"
+    first = ("preprocess", tmp_path / "old.fasta", "--out", out, *OPTIONS, "--clusters", before)
+    assert run(*first, **SIZES).returncode == 0
+    done = run("append", out, tmp_path / "new.fasta", "--clusters", after, **SIZES)
+    assert done.returncode == 0, done.stderr
+    status = {row["id"]: row["status"] for row in read_records(out)}
+    assert {status[name] for name, _ in copies} == {"duplicate"}
+    assert deep(out) == []
