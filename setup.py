@@ -17,6 +17,7 @@ KERNELS = (
     "pipeline.build.arrays.hash_kernel",
     "pipeline.build.exclusion.containment_kernel",
     "pipeline.build.filters.complexity_kernel",
+    "pipeline.build.hash_index.sort_kernel",
     "pipeline.build.named_files.clusters.cluster_kernel",
     "pipeline.build.spill.spill_kernel",
     "pipeline.build.verify.sequence_kernel",

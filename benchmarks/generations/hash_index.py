@@ -26,9 +26,9 @@ import tyro
 
 from pipeline.build.append.update_index import MOST_ROWS
 from pipeline.build.arrays.sequence_hashes import HASH
+from pipeline.build.hash_index.hash_columns import HashColumns
 from pipeline.build.hash_index.index_runs import (
     EarlierRecords,
-    HashColumns,
     IndexRun,
     check_runs,
     write_run,
@@ -58,7 +58,7 @@ def write_index(folder: Path, records: int, lookups: int) -> None:
         rows = min(MOST_ROWS, records - first)
         high, low = rng.integers(0, 1 << 64, (2, rows), dtype=np.uint64)
         ordinal = np.arange(first, first + rows)
-        runs.append(write_run(out, f"index/{number:016x}.arrow", HashColumns(high, low, ordinal)))
+        runs.append(write_run(out, f"index/{number:016x}.arrow", [HashColumns(high, low, ordinal)]))
         chosen = rng.choice(rows, max(1, lookups * rows // (2 * records)), replace=False)
         found = np.empty(chosen.size, dtype=HASH)
         found["high"], found["low"] = high[chosen], low[chosen]

@@ -21,6 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import number_array
+from pipeline.build.hash_index.hash_columns import HashColumns, sorted_by_hash
 from pipeline.reader.arrow_columns import numbers
 from pipeline.storage.file_hash import hash_file
 from pipeline.storage.folder import Folder
@@ -43,33 +44,18 @@ class IndexRun:
     xxh3_128: Hash
 
 
-@dataclass(frozen=True, slots=True)
-class HashColumns:
-    """Hashes of N sequences, and the ordinals of their kept records.
-
-    high, low: uint64[N], the two halves of the hashes
-    ordinal: int64[N]
-    """
-
-    high: NDArray[np.uint64]
-    low: NDArray[np.uint64]
-    ordinal: NDArray[np.int64]
-
-
-def write_run(out: Folder, name: str, columns: HashColumns) -> IndexRun:
+def write_run(out: Folder, name: str, parts: Sequence[HashColumns]) -> IndexRun:
     """Sort hashes, and write them as a run.
 
     Raises:
         BuildError: the file cannot be written.
     """
-    order = np.argsort(columns.high)
-    if (np.diff(columns.high[order]) == 0).any():
-        order = np.lexsort((columns.low, columns.high))
-    arrays = [number_array(each[order]) for each in (columns.high, columns.low, columns.ordinal)]
+    run = sorted_by_hash(parts)
+    arrays = [number_array(each) for each in (run.high, run.low, run.ordinal)]
     # not synced: after a power cut, the hash shows whether the run must be written again
     with out.written(name, durable=False) as file, pa.ipc.new_file(file, _SCHEMA) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
-    return IndexRun(name=name, bytes=file.bytes, rows=order.size, xxh3_128=file.xxh3_128)
+    return IndexRun(name=name, bytes=file.bytes, rows=run.ordinal.size, xxh3_128=file.xxh3_128)
 
 
 _fetched: dict[str, HashColumns] = {}

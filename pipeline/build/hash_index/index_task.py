@@ -12,7 +12,8 @@ import xxhash
 
 from pipeline.build.arrays.arrow_arrays import one_chunk
 from pipeline.build.arrays.sequence_hashes import HASH
-from pipeline.build.hash_index.index_runs import INDEX, HashColumns, IndexRun, read_run, write_run
+from pipeline.build.hash_index.hash_columns import HashColumns
+from pipeline.build.hash_index.index_runs import INDEX, IndexRun, read_run, write_run
 from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.mapped_shard import checked_content
 from pipeline.storage.folder import Folder
@@ -62,12 +63,7 @@ def write_index_run(task: IndexTask) -> IndexRun:
     """
     parts = [_kept_records(task.out, entry) for entry in task.records]
     parts += [read_run(task.out, run) for run in task.runs]
-    columns = HashColumns(
-        np.concatenate([part.high for part in parts]),
-        np.concatenate([part.low for part in parts]),
-        np.concatenate([part.ordinal for part in parts]),
-    )
-    return write_run(task.out, task.run, columns)
+    return write_run(task.out, task.run, parts)
 
 
 def _kept_records(out: Folder, entry: RecordsEntry) -> HashColumns:
