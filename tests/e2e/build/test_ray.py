@@ -28,6 +28,7 @@ from schemas.errors import BuildError
 from tests.conftest import REPO, Run, preprocess
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.data.decoys import write_decoys
+from tests.helpers.data.growth import write_inputs
 from tests.helpers.processes import started
 from tests.helpers.processes.ray_cluster import (
     descendants,
@@ -180,6 +181,22 @@ def test_nodes_that_share_only_an_object_store_give_the_same_bytes(
     here = preprocess(short, tmp_path / "out", *OPTIONS, **SIZES)
     assert digests("s3://bucket/out") == digest(here)
     assert not any(name.startswith(".build") for name in objects("s3://bucket/out"))
+
+
+def test_appends_on_ray_give_the_bytes_of_appends_without_ray(
+    cluster: Any, run: Run, tmp_path: Path
+) -> None:
+    inputs = write_inputs(tmp_path, 2)
+    table = tmp_path / "clusters.tsv"
+    names = [line.split()[0][1:] for path in inputs for line in path.open() if line[0] == ">"]
+    table.write_text("".join(f"family{i % 30}\t{name}\n" for i, name in enumerate(names)))
+    near, far = tmp_path / "near", tmp_path / "far"
+    for out, where in ((near, ()), (far, ("--executor", "ray", "--ray-address", cluster.address))):
+        built = run("preprocess", inputs[0], "--out", out, *OPTIONS, "--clusters", table, **SIZES)
+        assert built.returncode == 0, built.stderr
+        finish(started.start("append", out, inputs[1], "--clusters", table, *where, **SIZES))
+    assert digest(far) == digest(near)
+    assert "verified" in run("verify", "--deep", far).stdout
 
 
 def test_on_ray_the_error_for_a_broken_input_names_its_line_and_has_no_traceback(

@@ -13,7 +13,7 @@ from tests.helpers.data.inboxes import OPTIONS, check_metrics, content_of
 from tests.helpers.processes.command_line import Run
 from tests.helpers.processes.services import Service
 from tests.helpers.stores.faulty_proxy import Faults
-from tests.helpers.stores.object_store import objects, put
+from tests.helpers.stores.object_store import ObjectStore, objects, put
 
 LONG = "THDPACK_LONG" in os.environ
 FILES, KILLS = (60, 5) if LONG else (9, 2)
@@ -61,6 +61,29 @@ def test_on_a_store_each_file_is_taken_exactly_once_however_often_the_service_is
         metrics = check_metrics(service, manifest)
     assert metrics["thdpack_watch_files_taken_total"] == FILES
     assert metrics["thdpack_watch_files_rejected_total"] == 0
+
+
+def test_two_services_with_an_inbox_each_append_to_one_dataset(
+    run: Run, store: ObjectStore
+) -> None:
+    """A store has no locks: the service that commits second appends to the generation of the first."""
+    put("s3://bucket/first.fasta", fasta(made_records(20, seed=99, longest=100)))
+    assert run("preprocess", "s3://bucket/first.fasta", "--out", OUT, *OPTIONS).returncode == 0
+    inboxes = ["s3://bucket/inbox-a", "s3://bucket/inbox-b"]
+    for number in range(8):
+        put(f"{inboxes[number % 2]}/{number}.fasta", content_of(number))
+    small = (*QUICK, "--batch-mb", "0.000001")
+    with Service(inboxes[0], OUT, *small) as one, Service(inboxes[1], OUT, *small) as other:
+        for service in (one, other):
+            service.wait_until(lambda s=service: len(s.named("finished")) >= 4)
+    manifest = Manifest.from_json(objects(OUT)["manifest.json"], where=OUT)
+    assert len({entry.xxh3_128 for entry in manifest.inputs}) == 9
+    assert len(manifest.inputs) == 9
+    assert manifest.generation == 9
+    for inbox in inboxes:
+        taken = [name for name in objects(inbox) if "taken/" in name]
+        assert len(taken) == 4
+    assert "verified" in run("verify", "--deep", OUT).stdout
 
 
 def test_a_store_that_is_unreachable_for_a_while_loses_nothing(
