@@ -51,7 +51,8 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     smaller batch if the preset's is too large (see `pipeline.planning.choices.buckets_of_step`).
 
     Raises:
-        ValueError: --buckets-per-step does not divide evenly among ranks and micro-batches.
+        ValueError: --buckets-per-step does not divide evenly among ranks and micro-batches, or
+            --tokens-per-step is too small.
     """
     merged = 1 if data.buckets_per_micro_batch == AUTO else data.buckets_per_micro_batch
     unit = topology.data_ranks * merged
@@ -114,8 +115,18 @@ def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOption
 
 
 def _rounded(data: DataOptions, buckets: int, capacity: int) -> str:
-    """Return a note that --tokens-per-step is rounded; "" if no rounding is necessary."""
+    """Return a note that --tokens-per-step is rounded; "" if no rounding is necessary.
+
+    Raises:
+        ValueError: --tokens-per-step is at most half of the smallest step.
+    """
     tokens = buckets * capacity
+    if 2 * data.tokens_per_step <= tokens:
+        raise ValueError(
+            f"--tokens-per-step is {data.tokens_per_step:,}, expected at least {tokens:,}: each "
+            f"rank trains on whole buckets, and this dataset has buckets of {capacity:,} tokens. "
+            "For smaller steps, build it with a smaller --capacity"
+        )
     if tokens == data.tokens_per_step:
         return ""
     return (

@@ -120,6 +120,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
                 run.tokens = line.tokens
                 if line.bad_in_a_row >= options.optimizer.max_bad_steps:
                     _give_up(run, line)
+            log.step(run.step)
             if validating:
                 saving |= run.validate(log)  # save a checkpoint of the best model so far
             if saving:

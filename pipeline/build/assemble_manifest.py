@@ -40,6 +40,7 @@ class Built:
     known: after an append, the inputs whose content the dataset had, by path or URL, each with the
         name of the input that has this content
     mmseqs_seconds: duration of the runs of MMseqs2 in seconds; 0 after array jobs.
+    resumed: True if an earlier run finished some tasks; False after array jobs.
     retired: after an append with --retire, the number of records that it retired; else None
     """
 
@@ -51,6 +52,7 @@ class Built:
     mmseqs_seconds: float = 0.0
     added: Manifest | None = None
     known: Mapping[str, str] = field(default_factory=dict)
+    resumed: bool = False
     retired: RetireCounts | None = None
 
 

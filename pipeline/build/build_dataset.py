@@ -215,6 +215,7 @@ class Build:
             fates=fates_in_results(parts),
             notes=notes,
             mmseqs_seconds=self._mmseqs_seconds,
+            resumed=bool(self._phases.skipped),
         )
 
     def whole_manifest(self, manifest: Manifest) -> Manifest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -23,11 +23,13 @@ class Phases:
     """Runs tasks in an executor, and reports their progress.
 
     out: the dataset's folder
+    skipped: for each phase with skipped tasks, their number
     """
 
     executor: Executor
     report: Reporter
     out: Folder
+    skipped: list[int] = field(default_factory=list)
 
     def run(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
         """Run the tasks of a phase, except finished ones, and return all results in order.
@@ -47,6 +49,7 @@ class Phases:
 
         self.executor.run(partial(run_once, out=self.out), tasks, keep, self.report.advance)
         if skipped:
+            self.skipped.append(skipped)
             of_all = f"{skipped} of {plural(len(tasks), 'task')}"
             self.report.note(
                 f"{name}: skipped {of_all}, which an earlier run finished",

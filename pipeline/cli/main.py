@@ -6,6 +6,7 @@ A subcommand's module is imported when it runs, so that `--help` is quick.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import sys
@@ -85,8 +86,12 @@ def _interrupted(arguments: Sequence[str]) -> int:
 
 
 def _say(arguments: Sequence[str], text: str) -> None:
-    """Print an error that begins with the command, such as "thdpack verify:"."""
-    print(f"{' '.join(['thdpack', *arguments[:1]])}: {text}", file=sys.stderr)
+    """Print an error that begins with the command, such as "thdpack verify:". With --log-json, also
+    print it as a JSON object on standard output."""
+    command = " ".join(["thdpack", *arguments[:1]])
+    if "--log-json" in arguments:
+        print(json.dumps({"event": "error", "command": command, "text": text}), flush=True)
+    print(f"{command}: {text}", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:

@@ -47,7 +47,7 @@ def run_plan(options: PlanOptions) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from error
     if options.log_json:
-        print(json.dumps(plan.to_json(), indent=1))
+        print(json.dumps(plan.to_json()))
     else:
         _show(plan, Console())
     return 0

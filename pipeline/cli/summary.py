@@ -232,18 +232,22 @@ def print_built(
     for line in built.notes:
         print(f"{'note':>16}  {line}")
     if built.fresh and seconds is not None:
-        print(f"{'speed':>16}  {speed(manifest, seconds, built.mmseqs_seconds)}")
+        found = speed(manifest, seconds, built.mmseqs_seconds, resumed=built.resumed)
+        print(f"{'speed':>16}  {found}")
     print(f"{'dataset':>16}  {dataset}")
 
 
-def speed(manifest: Manifest, seconds: float, mmseqs_seconds: float = 0.0) -> str:
-    """Return the speed of a build.
+def speed(manifest: Manifest, seconds: float, mmseqs_seconds: float = 0.0, *, resumed: bool) -> str:
+    """Return the speed of a build; only its duration if the build was resumed.
 
     Args:
         manifest: manifest of the inputs that the build read.
         seconds: duration of the build.
         mmseqs_seconds: duration of the runs of MMseqs2.
+        resumed: True if an earlier run finished some tasks.
     """
+    if resumed:
+        return f"{seconds:.1f} s since the build was resumed, verified"
     size, own = sum(entry.bytes for entry in manifest.inputs), seconds - mmseqs_seconds
     mmseqs = f", besides {mmseqs_seconds:.1f} s of MMseqs2" if mmseqs_seconds else ""
     read = f"{_number(size / 1e6, 1)} MB in {own:.1f} s{mmseqs}"

@@ -141,7 +141,7 @@ class BatchRun:
         for name, earlier in duplicates.items():
             log("duplicate", file=name, duplicate_of=earlier)
         log(
-            "committed",
+            "committed" if commit.files else "unchanged",
             batch=batch.number,
             generation=commit.generation,
             digest=commit.digest,

@@ -16,7 +16,8 @@ class WatchOptions:
     A file is taken when it is complete: unchanged for --settle seconds, or equal to a checksum file
     beside it (NAME.sha256 or NAME.md5). Hidden files and *.tmp, *.part and *.crdownload are never
     taken. After the commit, a file is in INBOX/taken/. A file that cannot be appended is in
-    INBOX/rejected/, with the reason in NAME.error.txt beside it. Run the same command after any
+    INBOX/rejected/, with the reason in NAME.error.txt beside it. So keep other files, such as
+    README, out of the inbox. Run the same command after any
     interruption: no file is lost, and none is taken twice. The dataset must exist.
 
     Example: thdpack watch inbox --dataset data/uniref50
@@ -66,7 +67,7 @@ class WatchOptions:
     port: int = 9464
     """Port of the status page. 0 chooses a free port, which the log names."""
     no_http: bool = False
-    """Serve no status page and no metrics."""
+    """Serve no status page and no metrics. --once includes this option."""
     no_report: bool = False
     """Write no report after each generation. Reports are in DATASET/reports/."""
     on_generation: Optional[str] = None  # noqa: UP045
@@ -80,3 +81,8 @@ class WatchOptions:
         check_range(self, "port", least=0, most=65_535)
         if self.workers is not None:
             check_range(self, "workers", least=1)
+
+    @property
+    def serves_http(self) -> bool:
+        """True if the service has a status page and metrics."""
+        return not (self.no_http or self.once)

@@ -64,7 +64,7 @@ def watch(options: WatchOptions) -> int:
     service = _Watch(options, board, stop)  # refuses a missing inbox before the server listens
     with ExitStack() as stack:
         stack.enter_context(stop.installed())
-        if not options.no_http:
+        if options.serves_http:
             from pipeline.service.web.server import serving  # needs the extra `service`
 
             stack.enter_context(serving(options, board))

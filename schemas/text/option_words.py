@@ -21,6 +21,8 @@ from schemas.text.option_help import InvalidOptionError
 
 _MOST_LISTED: Final = 8
 """Maximum number of options that an error lists."""
+_ALIKE: Final = {"json": "log-json", "log-json": "json"}
+"""Options for JSON output. Each subcommand has at most one of them."""
 _CLOSE: Final = 0.7
 """Smallest similarity, from 0 to 1, at which an error suggests another option."""
 _HELP: Final = ("-h", "--help")
@@ -167,6 +169,10 @@ def _unknown(name: str, known: Sequence[str], arguments: Sequence[_Declared], pr
     for argument in arguments:
         if argument.name == "DATASET" and "dataset".startswith(bare):
             return f"no option {name}: name the dataset alone, as in `{prog} {_example(argument)}`"
+    if bare in _ALIKE and f"--{_ALIKE[bare]}" in known:
+        return f"no option {name}: did you mean --{_ALIKE[bare]}?"
+    if bare == "dry-run" and "--delete" in known:
+        return f"no option {name}: without --delete, `{prog}` only lists the files"
     names = {each.lstrip("-"): each for each in known}
     close = difflib.get_close_matches(bare.lower(), names, n=1, cutoff=_CLOSE)
     if close:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from trainer.monitoring.trackers import TensorBoard, WeightsAndBiases
 from trainer.validate import Validation
 
 _PLAIN_SECONDS: Final = 30.0
-"""Minimum seconds between two progress lines of a slow step, if there is no terminal."""
+"""Minimum seconds between two progress lines of slow steps, if there is no terminal."""
 
 
 class RunLog:
@@ -60,6 +61,7 @@ class RunLog:
             "", total=options.optimizer.steps, completed=step, unit="step"
         )
         self._step_task: TaskID | None = None
+        self._steps, self._said = options.optimizer.steps, time.monotonic()
         self.seconds_within = (
             math.inf if not self._writes else 0.5 if self._live else _PLAIN_SECONDS
         )
@@ -89,7 +91,16 @@ class RunLog:
 
     def say(self, text: str) -> None:
         """Print a message to the terminal."""
+        self._said = time.monotonic()
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def step(self, step: int) -> None:
+        """Show that a step has ended: in the bar on a terminal, else with a line if 30 seconds have
+        passed since the last one."""
+        if self._live:
+            self._progress.update(self._task, completed=step)
+        elif time.monotonic() - self._said >= _PLAIN_SECONDS:
+            self.say(f"step {step:,} of {self._steps:,} is done")
 
     def metrics(self, line: StepMetrics) -> None:
         self._write("train", line.step, asdict(line))

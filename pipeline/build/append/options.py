@@ -83,3 +83,7 @@ class CompactOptions(GenerationOptions):
 
     Example: thdpack compact data/uniref50 uniref50.fasta.gz news/
     """
+
+    dry_run: bool = False
+    """Compare names and sizes of the inputs with those of the dataset, print what would be
+    rewritten, and write nothing."""

@@ -64,7 +64,7 @@ def _print(built: Built, dataset: str, as_json: bool, seconds: float) -> None:
         print(f"generation {manifest.generation} adds:")
         for name, value in summary_lines(added, built.fates, advises_split=False):
             print(f"{name:>16}  {value}")
-        print(f"{'speed':>16}  {speed(added, seconds)}")
+        print(f"{'speed':>16}  {speed(added, seconds, resumed=built.resumed)}")
     elif built.fresh:
         print(f"generation {manifest.generation} retires records, and adds none:")
     elif built.retired is None:
@@ -83,6 +83,8 @@ def _print(built: Built, dataset: str, as_json: bool, seconds: float) -> None:
 def _retired(found: RetireCounts) -> str:
     """Return how many records an append retired, and which ids no record has."""
     text = f"{plural(found.records, 'record')} ({found.kept:,} of them kept)"
+    if found.records:
+        text += ", listed in retired/; readers do not skip them"
     if found.earlier:
         text += f"; {found.earlier:,} were retired before"
     if found.unknown:

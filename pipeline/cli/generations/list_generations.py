@@ -15,6 +15,7 @@ from schemas.manifest import Manifest
 from schemas.manifest_entries import GenerationEntry
 
 _COLUMNS = ("generation", "inputs", "records", "kept", "buckets", "retired", "digest", "note")
+_ADDED = ("inputs", "records", "kept", "buckets")
 
 
 def run_generations(options: GenerationsOptions) -> int:
@@ -30,7 +31,7 @@ def run_generations(options: GenerationsOptions) -> int:
         return 0
     # most datasets have no retired records
     columns = [name for name in _COLUMNS if name != "retired" or any(row[name] for row in rows)]
-    lines = [[_text(row[name]) for name in columns] for row in rows]
+    lines = [[_text(name, row[name]) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *lines, strict=True)]
     for line in (columns, *lines):
         cells = [f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)]
@@ -38,8 +39,11 @@ def run_generations(options: GenerationsOptions) -> int:
     return 0
 
 
-def _text(value: int | str) -> str:
-    return f"{value:,}" if isinstance(value, int) else value
+def _text(name: str, value: int | str) -> str:
+    """Return a cell of the table. Numbers that a generation adds have a sign."""
+    if isinstance(value, str):
+        return value
+    return f"{value:+,}" if name in _ADDED and value else f"{value:,}"
 
 
 def _rows(manifest: Manifest, out: Folder) -> Iterator[dict[str, int | str]]:
@@ -55,10 +59,7 @@ def _rows(manifest: Manifest, out: Folder) -> Iterator[dict[str, int | str]]:
         digest="0" * 32, build="0" * 16, inputs=0, records=0, kept=0, buckets=0
     )
     for number, entry in enumerate((*manifest.history, entry_of(manifest)), 1):
-        added = {
-            name: getattr(entry, name) - getattr(before, name)
-            for name in ("inputs", "records", "kept", "buckets")
-        }
+        added = {name: getattr(entry, name) - getattr(before, name) for name in _ADDED}
         counts = {"generation": number, **added, "retired": retired.get(number, 0)}
         notes = []
         if number > 1 and not added["inputs"] and not counts["retired"]:

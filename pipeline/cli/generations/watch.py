@@ -17,8 +17,8 @@ def run_watch(options: WatchOptions) -> int:
         OptionError: a package is missing.
     """
     needed = {
-        "prometheus_client": not options.no_http,
-        "jinja2": not (options.no_http and options.no_report),
+        "prometheus_client": options.serves_http,
+        "jinja2": options.serves_http or not options.no_report,
         "polars": not options.no_report,
     }
     missing = [name for name, is_needed in needed.items() if is_needed and find_spec(name) is None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import BinaryIO, Final, TextIO, cast
@@ -30,8 +31,10 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
         InputError: Biopython refuses the text, or the last record is incomplete. The message names
             the last line that was read.
     """
-    from Bio import SeqIO
+    from Bio import BiopythonParserWarning, SeqIO
 
+    # if the text is in another format, our error says so
+    warnings.simplefilter("ignore", BiopythonParserWarning)
     with (
         hashed_range(source, 0, source.bytes, on_bytes) as hashing,
         archive_errors(source),

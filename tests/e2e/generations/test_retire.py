@@ -153,7 +153,7 @@ def test_commands_show_retired_records(
     matches = slow_matches(out, 1, LIST)
     rows = {row["ordinal"]: row for row in read_records(out)}
     kept = sum(rows[match["ordinal"]]["status"] == "kept" for match in matches)
-    assert f"retired  {len(matches)} records ({kept} of them kept); " in done.stdout
+    assert f"retired  {len(matches)} records ({kept} of them kept), listed in retired/" in done.stdout
     assert "no record: " in done.stdout
     assert "no-such-id" in done.stdout
     done = run("append", out, "--retire", ids, "--log-json", **SIZES)

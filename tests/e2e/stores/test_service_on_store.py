@@ -66,7 +66,7 @@ def test_on_a_store_each_file_is_taken_exactly_once_however_often_the_service_is
 def test_two_services_with_an_inbox_each_append_to_one_dataset(
     run: Run, store: ObjectStore
 ) -> None:
-    """A store has no locks: the service that commits second appends to the generation of the first."""
+    """A store has no locks: the service that commits second appends to the other's result."""
     put("s3://bucket/first.fasta", fasta(made_records(20, seed=99, longest=100)))
     assert run("preprocess", "s3://bucket/first.fasta", "--out", OUT, *OPTIONS).returncode == 0
     inboxes = ["s3://bucket/inbox-a", "s3://bucket/inbox-b"]

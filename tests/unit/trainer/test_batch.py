@@ -60,8 +60,8 @@ def test_the_default_batch_is_the_published_one_except_for_small_data_or_a_cpu(
 @pytest.mark.parametrize(
     ("tokens", "ranks", "said"),
     [
-        (500, 1, "500 is rounded to 16,384: a step is 1 × 16,384 tokens"),
-        (500, 4, "500 is rounded to 65,536: a step is 4 × 16,384 tokens"),
+        (9_000, 1, "9,000 is rounded to 16,384: a step is 1 × 16,384 tokens"),
+        (33_000, 4, "33,000 is rounded to 65,536: a step is 4 × 16,384 tokens"),
         (40_000, 1, "40,000 is rounded to 32,768: a step is 2 × 16,384 tokens"),
         (32_768, 1, ""),
     ],
@@ -72,6 +72,14 @@ def test_rounding_of_the_batch_is_announced(tokens: int, ranks: int, said: str) 
     note = choose_batch(given, manifest(1_000), topology).note
     assert said in note
     assert bool(note) == bool(said)
+
+
+@pytest.mark.parametrize(("tokens", "ranks"), [(100, 1), (8_192, 1), (32_768, 4)])
+def test_a_batch_of_at_most_half_of_the_smallest_step_is_refused(tokens: int, ranks: int) -> None:
+    given = replace(DEFAULT, tokens_per_step=tokens, tokens_given=True)
+    topology = replace(single_process(torch.device("cpu")), world_size=ranks)
+    with pytest.raises(ValueError, match=f"expected at least {16_384 * ranks:,}"):
+        choose_batch(given, manifest(1_000), topology)
 
 
 def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
