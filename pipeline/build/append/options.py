@@ -85,5 +85,5 @@ class CompactOptions(GenerationOptions):
     """
 
     dry_run: bool = False
-    """Compare names and sizes of the inputs with those of the dataset, print what would be
+    """Compare the sizes of the inputs with those of the dataset, print what would be
     rewritten, and write nothing."""

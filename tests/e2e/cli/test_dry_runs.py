@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.data.corpus import digest, fasta, made_records
+from tests.helpers.data.growth import OPTIONS, grow, write_inputs
 from tests.helpers.processes.command_line import Run, preprocess
 
 FASTA = fasta(made_records(30))
@@ -149,3 +151,33 @@ def test_a_dry_run_of_train_finds_a_missing_and_a_truncated_shard(
             main(words)
         assert stopped.value.code == 1
         assert f"{shard}: {said}" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_compact_compares_the_inputs_and_writes_nothing(
+    run: Run, tmp_path: Path
+) -> None:
+    inputs = write_inputs(tmp_path, 3)
+    out = grow(run, inputs[:2], tmp_path / "out", [1, 1], *OPTIONS)
+    before = digest(out)
+    done = run("compact", out, *inputs[:2], "--dry-run")
+    assert done.returncode == 0
+    assert f"would rewrite 2 generations of {out} as one build" in done.stdout
+    for given, said in (
+        (inputs[:1], "1 input of the dataset not given, judged by size: 1.fasta"),
+        (inputs, "not in the dataset, judged by size: 2.fasta"),
+    ):
+        done = run("compact", out, *given, "--dry-run")
+        assert done.returncode == 1
+        assert said in done.stderr
+    assert digest(out) == before
+    assert run("compact", out, *inputs[:2]).returncode == 0
+    assert "nothing to do" in run("compact", out, *inputs[:2], "--dry-run").stdout
+
+
+def test_with_log_json_an_error_is_also_a_json_object(run: Run, tmp_path: Path) -> None:
+    done = run("preprocess", tmp_path / "none.fasta", "--out", tmp_path / "d", "--log-json")
+    assert done.returncode == 1
+    [line] = done.stdout.splitlines()
+    event = json.loads(line)
+    assert (event["event"], event["command"]) == ("error", "thdpack preprocess")
+    assert done.stderr == f"thdpack preprocess: {event['text']}\n"

@@ -153,7 +153,8 @@ def test_commands_show_retired_records(
     matches = slow_matches(out, 1, LIST)
     rows = {row["ordinal"]: row for row in read_records(out)}
     kept = sum(rows[match["ordinal"]]["status"] == "kept" for match in matches)
-    assert f"retired  {len(matches)} records ({kept} of them kept), listed in retired/" in done.stdout
+    said = f"retired  {len(matches)} records ({kept} of them kept), listed in retired/; readers do"
+    assert said in done.stdout
     assert "no record: " in done.stdout
     assert "no-such-id" in done.stdout
     done = run("append", out, "--retire", ids, "--log-json", **SIZES)
