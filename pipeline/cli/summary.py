@@ -232,8 +232,8 @@ def print_built(
     for line in built.notes:
         print(f"{'note':>16}  {line}")
     if built.fresh and seconds is not None:
-        found = speed(manifest, seconds, built.mmseqs_seconds, resumed=built.resumed)
-        print(f"{'speed':>16}  {found}")
+        rate = speed(manifest, seconds, built.mmseqs_seconds, resumed=built.resumed)
+        print(f"{'speed':>16}  {rate}")
     print(f"{'dataset':>16}  {dataset}")
 
 
