@@ -64,7 +64,11 @@ class BatchRun:
         if batch.commit is None:
             self._append(batch)
         commit = batch.commit
-        if commit is None or self.ledger.batch is None:
+        if self.ledger.batch is None:  # no file is left, for example because all vanished
+            self.board.change(working=None)
+            log("finished", batch=batch.number)
+            return
+        if commit is None:
             return  # files were refused: the next round appends the others
         self._show(batch, "move files")
         self._move(batch, commit)

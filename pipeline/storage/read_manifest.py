@@ -153,7 +153,7 @@ def _no_dataset(url: str | Path) -> ManifestError:
     if folder is None:
         return _no_manifest(url)
     if folder.name == MANIFEST_NAME and folder.is_file():
-        return ManifestError(f"{url}: the manifest of a dataset: name its folder, {folder.parent}")
+        return ManifestError(f"{url}: a file, not a dataset: name its folder, {folder.parent}")
     if folder.is_file():
         return ManifestError(
             f"{url}: a file, not a dataset: build a dataset with "
