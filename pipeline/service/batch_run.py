@@ -64,9 +64,9 @@ class BatchRun:
         if batch.commit is None:
             self._append(batch)
         commit = batch.commit
-        if self.ledger.batch is None:  # no file is left, for example because all vanished
+        if self.ledger.batch is None:  # all files were rejected, or have vanished
             self.board.change(working=None)
-            log("finished", batch=batch.number)
+            log("empty", batch=batch.number)
             return
         if commit is None:
             return  # files were refused: the next round appends the others
