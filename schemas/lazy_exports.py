@@ -10,8 +10,8 @@ from typing import Any
 def lazy_exports(
     package: str, **modules: tuple[str, ...]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a package's `__getattr__` and `__dir__` (PEP 562). The first imports a public name
-    from its module. The second lists the public names.
+    """Return a package's `__getattr__` and `__dir__` (PEP 562). `__getattr__` imports a public
+    name from its module. `__dir__` lists the public names.
 
     Args:
         package: the package's `__name__`.

@@ -7,7 +7,7 @@ Start reading at `train.py`. This is the only package that imports torch.
 import sys
 from importlib.util import find_spec
 
-# Check only for `python -m trainer.…`: while Python looks for its module, sys.argv is ["-m", …].
+# Check only for `python -m trainer.…`: while Python looks for the module, sys.argv is ["-m", …].
 if sys.argv[:1] == ["-m"]:
     for _package in ("torch", "safetensors"):
         if find_spec(_package) is None:

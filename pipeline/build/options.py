@@ -39,7 +39,7 @@ class DatasetOptions(SequenceLimits):
     """Options that determine the bytes of a dataset. The dataset's digest includes all of them."""
 
     capacity: int = 16_384
-    """Tokens per bucket, <cls> and <eos> included. A bucket is one row of a training step. 16384
+    """Tokens per bucket, <cls> and <eos> included. A bucket is one row of training data. 16384
     suits one GPU and a model of 650M parameters. Use a larger number for a smaller model, and a
     smaller number if GPU memory is short."""
     max_seq_len: int = 1_024
@@ -65,9 +65,9 @@ class DatasetOptions(SequenceLimits):
     sequence. Applies to result tables of MMseqs2 or BLAST, and to `mmseqs:FILE`."""
     exclude_coverage: float = 0.5
     """Smallest coverage (above 0, at most 1) at which --exclude counts a record as similar to a
-    sequence. Coverage is the share of the residues that the alignment covers. The larger of the
-    record's share and the sequence's share counts. If a result table lacks coverages, only the
-    record's share counts."""
+    sequence. Coverage is the share of the residues that the alignment covers. A match has two
+    coverages, of the record and of the sequence. The larger one is used. If a result table lacks
+    coverages, only that of the record is used."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that has the same residues as an earlier record after --long truncate has
@@ -87,7 +87,7 @@ class DatasetOptions(SequenceLimits):
     """Maximum number of sequences in a bucket. Default: max(127, capacity / 128 - 1). More
     sequences make attention kernels slower."""
     length_multiple: int = 1
-    """Pad each sequence to a multiple of this number of tokens. Ring attention needs 2 × the
+    """Pad each sequence to a multiple of this number of tokens. For ring attention, use 2 × the
     context-parallel size."""
     compression: Literal["none", "zstd"] = "none"
     """Compression of shards. Uncompressed shards (`none`) are read in place, without a copy. `zstd`
@@ -196,8 +196,8 @@ class PreprocessOptions(DatasetOptions, _Places):
     each kind of file. Repeat the option for several files."""
     clusters: Optional[str] = None  # noqa: UP045
     """Keep each cluster of similar sequences in one split. The value is a table of clusters (two
-    columns, as MMseqs2 writes it), or `mmseqs:0.5` to cluster the kept records by MMseqs2 at an
-    identity of 0.5."""
+    columns, as MMseqs2 writes it), or `mmseqs:0.5` to cluster the records by MMseqs2 at an
+    identity of 0.5, before --exclude and deduplication."""
     sample_clusters: Optional[str] = None  # noqa: UP045
     """Like --clusters, but each variant holds only one record of each cluster, drawn at random. The
     table may have a third column, the weight of each record in the draw."""
@@ -206,9 +206,9 @@ class PreprocessOptions(DatasetOptions, _Places):
     A row belongs to the record with the same accession or id."""
     variants: int = 1
     """Number of variants: passes over the kept records, each shuffled, cropped and packed anew. The
-    reader takes the next variant in each epoch. Each variant takes the same disk space. A larger
-    number than a dataset has adds variants to it, and its earlier training runs cannot resume then.
-    A smaller number is refused, unless --overwrite is given."""
+    reader takes the next variant in each epoch. Each variant takes the same disk space. If the
+    dataset exists with fewer variants, the missing ones are added. Training runs that began before
+    cannot resume then. A smaller number is refused, unless --overwrite is given."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
     The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack

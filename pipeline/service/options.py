@@ -28,7 +28,7 @@ class WatchOptions:
     settle: float = 10.0
     """Time in seconds for which a file must be unchanged before it is taken."""
     batch_mb: float = 512.0
-    """Size of a batch in MB. The complete files are appended when they have this size together."""
+    """Size of a batch in MB. The complete files are appended when their total size reaches it."""
     batch_age: float = 60.0
     """Maximum time in seconds that a complete file waits for other files of its batch."""
     once: bool = False
@@ -39,8 +39,8 @@ class WatchOptions:
     again, because the new records must be compared with them too."""
     clusters: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
     """Table with the clusters of the new records, if the dataset was built with --clusters. Each
-    batch reads it again. New records of an earlier cluster go to its split. List the earlier
-    records too if clusters have changed, such as in a new release."""
+    batch reads it again. New records that belong to an earlier cluster go to its split. List
+    the earlier records too if clusters have changed, such as in a new release."""
     metadata: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
     """Table with the columns of --metadata for the new records, if the dataset was built with
     --metadata."""

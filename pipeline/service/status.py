@@ -15,7 +15,7 @@ from pipeline.service.journal.ledger import Commit, Rejection, Totals
 class Queued:
     """A file that waits.
 
-    since: Unix time of the file's last change before the service first saw it
+    since: Unix time of the file's last change, as the service first saw it
     settled: True if it is complete and waits for its batch
     """
 

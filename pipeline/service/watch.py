@@ -58,7 +58,7 @@ def watch(options: WatchOptions) -> int:
         ThdpackError: the dataset does not exist; with --once, also any other error.
     """
     refuse_nested(options.inbox, options.dataset)
-    read_manifest(options.dataset)  # explains what is wrong with a folder that is no dataset
+    read_manifest(options.dataset)  # raises an error that explains why a folder is no dataset
     stop = StopSignal()
     board = Board(Status(inbox=options.inbox, dataset=options.dataset, started=time.time()))
     service = _Watch(options, board, stop)  # refuses a missing inbox before the server listens

@@ -66,8 +66,7 @@ _UNUSED: Final = re.compile(
     r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq"
 )
 """Names of tensors that `check_tensors` accepts although the import does not read them by name.
-A masked language model with rotary embeddings uses none of these tensors except inv_freq, which is
-imported separately.
+A masked language model with rotary embeddings uses only inv_freq, which is imported separately.
 """
 _FREQUENCIES: Final = 10_000.0
 

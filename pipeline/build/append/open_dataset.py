@@ -89,7 +89,7 @@ def open_dataset(
     refuse_inside(out, options.inputs)
     refuse_unreachable(out)
     destination = open_destination(out)
-    read_manifest(out)  # explains what is wrong with a folder that is no dataset
+    read_manifest(out)  # raises an error that explains why a folder is no dataset
     with destination.claim():
         existing = _current(destination)
         build_as = replace(build_options(options, existing, rebuild=rebuild), out=out)

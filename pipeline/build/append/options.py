@@ -20,8 +20,8 @@ class GenerationOptions:
     again, because the new records must be compared with them too."""
     clusters: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
     """Table with the clusters of the new records, if the dataset was built with --clusters. New
-    records of an earlier cluster go to its split. List the earlier records too if clusters have
-    changed, such as in a new release."""
+    records that belong to an earlier cluster go to its split. List the earlier records too if
+    clusters have changed, such as in a new release."""
     metadata: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
     """Table with the columns of --metadata for the new records, if the dataset was built with
     --metadata."""

@@ -49,7 +49,7 @@ def update_index(
     covered = tuple(entry.xxh3_128 for entry in manifest.records)
     write_state(out, IndexState(covered=covered, runs=tuple(runs)))
     if merged:
-        for run in small:  # after index.json is replaced, because the old one names them
+        for run in small:  # not earlier, because the old index.json named these runs
             out.remove(run.name)
     return tuple(runs)
 

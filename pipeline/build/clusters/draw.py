@@ -70,7 +70,7 @@ def below(keys: NDArray[np.uint64], limits: NDArray[np.uint64]) -> NDArray[np.ui
 def intervals_of(
     cluster: NDArray[np.uint64], weight: NDArray[np.uint64]
 ) -> tuple[Intervals, float]:
-    """Return the intervals of members, and approximately the largest total weight of a cluster.
+    """Return the intervals of members, and an estimate of the largest total weight of a cluster.
 
     If this total weight is above MOST_WEIGHT, the intervals are wrong.
 

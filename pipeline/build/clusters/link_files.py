@@ -3,8 +3,8 @@
 A frame is a record batch with its hash (see `spill.frames`). Parts of a link file:
 
 1. Frames with pairs of clusters that must be in the same split.
-2. Only in an append: frames with the first piece of each kept record in a cluster (see
-   `joined_clusters`), and the cluster.
+2. Only in an append: frames with pairs of a first piece (see `joined_clusters`) and a cluster, for
+   the kept records in clusters.
 3. Frames with cluster and weight of each record, in the order in which `SpilledRecords` reads the
    records.
 4. One extent: the position and size of part 3.

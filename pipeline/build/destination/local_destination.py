@@ -36,7 +36,8 @@ from schemas.shard import SPLITS
 
 _REMOVE_THREADS: Final = 4
 _NO_RESULTS: Final = ("lock", "stdin")
-"""Names of work files that hold no results. A rerun reads standard input again."""
+"""Names of work files that hold no results. `stdin` is a copy of standard input, which a rerun
+reads anew."""
 _TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 _WORK_FILE: Final = re.compile(
     r"((prepared|map|similar|clustered|link|draw|hash|reduce|verify|rest-(v\d+-)?\d+)-\d{6,}"
@@ -80,8 +81,9 @@ class LocalDestination:
 
     @property
     def version_at_start(self) -> None:
-        """None, because a commit to a local folder does not compare versions of the manifest. A
-        build that replaces the dataset removes older task lists, so that nobody commits them."""
+        """None, because a commit to a local folder does not compare versions of the manifest.
+        Instead, a build that replaces the dataset removes older task lists, so that nobody commits
+        them."""
 
     def resume(self, version_at_start: str | None) -> None:
         pass
@@ -99,7 +101,8 @@ class LocalDestination:
         try:
             self._lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             if not shared:
-                with suppress(OSError):  # a full disk: the lock holds without a name
+                # on a full disk, the build has the lock, but others cannot see who holds it
+                with suppress(OSError):
                     write_holder(descriptor)
                 self._remove_temporary_files()
             try:

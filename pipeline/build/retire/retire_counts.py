@@ -11,7 +11,7 @@ class RetireCounts:
 
     records: number of records that this append retired
     kept: number of these records that are kept
-    earlier: number of records in the list that an earlier generation has retired
+    earlier: number of listed records that an earlier generation had already retired
     unknown: number of ids that no record has
     unknown_ids: some of these ids
     """

@@ -58,8 +58,8 @@ class StatsOptions:
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="N|latest")
     ] = ()
     """Only for datasets: generation to report on. Default: latest. It is a number or digest that
-    `thdpack generations` prints. With two datasets, give the option twice, in their order, such as
-    to compare two generations of one dataset."""
+    `thdpack generations` prints. With two datasets, give the option twice, in the order of the
+    datasets. For example, this compares two generations of one dataset."""
     capacity: Optional[int] = None  # noqa: UP045
     """Only for raw sequences: tokens per bucket of the predicted build. Default: 16384."""
     max_seq_len: Optional[int] = None  # noqa: UP045

@@ -185,7 +185,7 @@ def duplicates(report: Report, most: int) -> Table:
 
 
 def options(report: Report) -> list[tuple[str, str]]:
-    """Return the name and value of each option, and those of a dataset's source and digests."""
+    """Return the name and value of each option, and of the source and digests of a dataset."""
     options = asdict(report.settings)
     marks = {
         "where": options.pop("where"),

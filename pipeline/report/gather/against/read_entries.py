@@ -30,7 +30,7 @@ def read_entries(name: str, progress: Reporter) -> Entries:
         InputError: the file cannot be read, or its content is invalid.
     """
     _, records = read_inputs(_options(name), progress)
-    # restore the byte order of records/: joined blocks of a file have the machine's byte order
+    # convert to the byte order of records/, because joined blocks have that of the machine
     stored = np.ascontiguousarray(records.hashes, dtype=HASH)
     hashes = pa.Array.from_buffers(
         pa.binary(HASH.itemsize), stored.size, [None, pa.py_buffer(stored)]
