@@ -2,9 +2,9 @@
 
 Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec.html
 
-All shards are one FileSet, and the files of records/ are another. The paths in both FileSets are
-relative to the folder of croissant.json. A FileSet needs no hashes, because manifest.json has the
-hash of every file. manifest.json is a FileObject with a sha256.
+All shards are one FileSet. The files of records/ are another, and so are those of retired/. The
+paths in all FileSets are relative to the folder of croissant.json. A FileSet needs no hashes,
+because manifest.json has the hash of every file. manifest.json is a FileObject with a sha256.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from pipeline.report.card.file_patterns import file_patterns
 from pipeline.report.card.title import summary, title
 from schemas.licenses import spdx_identifier
 from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.records import retired_schema
 from schemas.shard import shard_schema
 
 _RECORDS: Final = "records-files"
+_RETIRED: Final = "retired-files"
 _SHARDS: Final = "shards"
 _SPLIT_TYPES: Final = {
     "train": "cr:TrainingSplit",
@@ -71,7 +73,12 @@ def croissant(manifest: Manifest) -> str:
         "keywords": ["proteins", "amino acid sequences", "masked language modelling"],
         **({"license": licensed} if licensed else {}),
         "distribution": [_manifest(manifest), *_file_sets(manifest)],
-        "recordSet": [_splits(manifest), _buckets(manifest), _records(manifest)],
+        "recordSet": [
+            _splits(manifest),
+            _buckets(manifest),
+            _records(manifest),
+            *([_retired()] if manifest.retired else []),
+        ],
     }
     return json.dumps(document, indent=1, ensure_ascii=True) + "\n"
 
@@ -105,14 +112,23 @@ def _file_sets(manifest: Manifest) -> Iterable[dict[str, Any]]:
             "application/x-parquet",
             (entry.name for entry in manifest.records),
         ),
+        (
+            _RETIRED,
+            "One row for every record that a later release removed or superseded.",
+            "application/x-parquet",
+            (entry.name for entry in manifest.retired),
+        ),
     ):
+        patterns = file_patterns(names)
+        if not patterns:  # most datasets have no retired records
+            continue
         yield {
             "@type": "cr:FileSet",
             "@id": key,
             "name": key,
             "description": description,
             "encodingFormat": encoding,
-            "includes": file_patterns(names),
+            "includes": patterns,
         }
 
 
@@ -172,6 +188,17 @@ def _records(manifest: Manifest) -> dict[str, Any]:
         "description": "Every input record, with its status and the values that its header states.",
         "key": {"@id": "records/ordinal"},
         "field": list(_fields("records", _RECORDS, manifest.records_schema, RECORD_COLUMNS)),
+    }
+
+
+def _retired() -> dict[str, Any]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "retired",
+        "name": "retired",
+        "description": "Retired records. Their sequences are still in the buckets.",
+        "key": {"@id": "retired/ordinal"},
+        "field": list(_fields("retired", _RETIRED, retired_schema(), RECORD_COLUMNS)),
     }
 
 

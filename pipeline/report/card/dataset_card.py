@@ -21,6 +21,7 @@ from schemas.licenses import LICENSES, spdx_identifier
 from schemas.manifest import Manifest
 from schemas.records import Status
 from schemas.text.option_checks import flag
+from schemas.text.phrases import plural
 
 _MOST_INPUTS: Final = 200
 """Maximum number of inputs in the table. The manifest lists all inputs."""
@@ -131,6 +132,12 @@ def _sections(manifest: Manifest) -> Iterator[str]:
             for status in Status
         ),
     )
+    if manifest.retired:
+        rows = sum(entry.rows for entry in manifest.retired)
+        yield (
+            f"The folder `retired/` lists {plural(rows, 'record')} that a later release removed or "
+            "superseded. Their sequences are still in the buckets."
+        )
     yield from _built(manifest)
 
 

@@ -106,6 +106,21 @@ def test_fields_match_the_columns_and_splits_match_the_manifest(
             assert found[1] == name
 
 
+def test_retired_records_are_listed(run: Run, dataset: Path) -> None:
+    ids = dataset.parent / "ids.txt"
+    ids.write_text("made3\nmade7\n")
+    assert run("append", dataset, "--retire", ids).returncode == 0
+    assert run("card", dataset).returncode == 0
+    found = json.loads((dataset / "croissant.json").read_bytes())
+    [files] = [each for each in found["distribution"] if each["@id"] == "retired-files"]
+    entries = read_manifest(dataset).retired
+    assert files["includes"] == [entry.name for entry in entries]
+    [retired] = [each for each in found["recordSet"] if each["name"] == "retired"]
+    assert [field["name"] for field in retired["field"]] == ["ordinal", "id"]
+    rows = sum(entry.rows for entry in entries)
+    assert f"The folder `retired/` lists {rows} records" in (dataset / "README.md").read_text()
+
+
 def test_the_release_the_licence_and_the_digest_are_stated(
     croissant: dict[str, Any], dataset: Path
 ) -> None:
