@@ -91,6 +91,15 @@ def read_ordinals(out: Folder, file: RetiredFile) -> NDArray[np.int64]:
     Raises:
         DatasetError: the file is missing or damaged.
     """
+    return numbers(one_chunk(read_retired(out, file).column("ordinal")), np.int64)
+
+
+def read_retired(out: Folder, file: RetiredFile) -> pa.Table:
+    """Check a file of retired/, and return its rows.
+
+    Raises:
+        DatasetError: the file is missing or damaged.
+    """
     content = checked_content(out, file.entry)
     try:
         table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
@@ -99,7 +108,7 @@ def read_ordinals(out: Folder, file: RetiredFile) -> NDArray[np.int64]:
         problem = f"not a readable file of {RETIRED}/: {error}"
     if problem is not None:
         raise DatasetError(f"{out.where(file.entry.name)}: {problem}; {REBUILD}")
-    return numbers(one_chunk(table.column("ordinal")), np.int64)
+    return table
 
 
 def _problem(table: pa.Table, file: RetiredFile) -> str | None:

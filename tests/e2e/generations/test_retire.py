@@ -246,6 +246,12 @@ def test_verify_finds_damaged_files_of_retired_records(
         assert done.returncode == 1
         assert said in done.stdout
         assert said in run("verify", "--deep", out).stdout
+    rewrite(out, [*last[:-1], {**last[-1], "id": "another"}])
+    assert "verified" in run("verify", out).stdout
+    done = run("verify", "--deep", out)
+    assert done.returncode == 1
+    said = f"retired under another id: 1 records (ordinal {last[-1]['ordinal']})"
+    assert said in done.stdout
     floats = pa.schema([("ordinal", pa.float64()), ("id", pa.string())])
     rewrite(out, last, floats)
     assert "its columns are not those of retired/" in run("verify", out).stdout
