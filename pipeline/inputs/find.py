@@ -16,7 +16,7 @@ from pipeline.inputs.decompress import detect
 from pipeline.inputs.expand import Named, expand, listed, special
 from pipeline.inputs.file_names import Skipped, as_text, suffix
 from pipeline.inputs.formats.registry import FORMATS, Format, recognised
-from pipeline.inputs.ignore import IgnoredFiles, found_in, with_ignore
+from pipeline.inputs.ignore import IgnoredFiles, found_in, with_ignore, with_others
 from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
@@ -97,7 +97,7 @@ def find_sources(
                 source=as_text(url),
             )
 
-    def source_of(input_and_listing: Named) -> Source:
+    def source_of(input_and_listing: Named) -> Source | InputError:
         url, info = input_and_listing
         found = url in in_folders
         try:
@@ -105,11 +105,14 @@ def find_sources(
             if source.format == "fasta":
                 refuse_other_letters(source, head, allowed)
         except InputError as error:
-            raise with_ignore(error, url, found=found) from error
+            return with_ignore(error, url, found=found)
         return replace(source, found=found)
 
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
-        return list(threads.map(source_of, named)), passed_over
+        results = list(threads.map(source_of, named))
+    if errors := [result for result in results if isinstance(result, InputError)]:
+        raise with_others(errors)
+    return [result for result in results if isinstance(result, Source)], passed_over
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:

@@ -11,6 +11,11 @@ from typing import Final
 from pipeline.inputs.expand import Named
 from pipeline.inputs.file_names import Skipped, as_text, below, some_names
 from schemas.errors import InputError
+from schemas.text.phrases import plural
+
+_ADVICE: Final = "; to leave this file out, give --ignore "
+_MOST_OPTIONS: Final = 20
+"""Maximum number of --ignore options in a message."""
 
 
 class IgnoredFiles:
@@ -99,8 +104,31 @@ def with_ignore(error: InputError, url: str, *, found: bool) -> InputError:
     """
     if not found or error.source != url or isinstance(error.__cause__, OSError):
         return error
-    name = shlex.quote(glob.escape(PurePosixPath(url).name))
-    return error.changed(message=f"{error.message}; to leave this file out, give --ignore {name}")
+    return error.changed(message=f"{error.message}{_ADVICE}{_pattern(url)}")
+
+
+def with_others(errors: Sequence[InputError]) -> InputError:
+    """Return the first error. If there are several, its message names the other files too, and the
+    options that leave out all files.
+
+    Args:
+        errors: results of `with_ignore`.
+    """
+    first, *others = errors
+    if not others:
+        return first
+    message = first.message.partition(_ADVICE)[0]
+    message += f"; {plural(len(others), 'other file')} cannot be read either: "
+    message += some_names("", [PurePosixPath(error.source).name for error in others])
+    names = dict.fromkeys(_pattern(error.source) for error in errors)
+    if all(_ADVICE in error.message for error in errors) and len(names) <= _MOST_OPTIONS:
+        message += f"; to leave these files out, give {' '.join(f'--ignore {n}' for n in names)}"
+    return first.changed(message=message)
+
+
+def _pattern(url: str) -> str:
+    """Return the value of --ignore that matches the name of a file, as a word for a shell."""
+    return shlex.quote(glob.escape(PurePosixPath(url).name))
 
 
 def _root(text: str) -> str:

@@ -10,7 +10,7 @@ from pipeline.build.build_plan import plan, plan_digest
 from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.find import find_sources
 from schemas.errors import InputError
-from tests.helpers.data.corpus import digest
+from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes.command_line import Run
 
 PROTEINS = b">a\nMKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ\n>b\nMKVLAWQRE\n"
@@ -149,3 +149,21 @@ def test_stats_and_plan_tasks_leave_out_ignored_files(
     refused = run("stats", out, "--ignore", "x.fa")
     assert refused.returncode == 2
     assert "--ignore is for raw sequences only" in refused.stderr
+
+
+def test_one_error_names_all_files_that_cannot_be_read_and_the_options_that_leave_them_out(
+    run: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "good.fasta").write_bytes(fasta(made_records(30)))
+    (folder / "dna.fasta").write_text(">d\n" + "ACGT" * 50 + "\n")
+    (folder / "empty.fa").touch()
+    (folder / "other.fa").write_text(">d\n" + "GATTACA" * 50 + "\n")
+    done = run("preprocess", folder, "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert f"{folder}/dna.fasta: looks like nucleotides" in done.stderr
+    assert "; 2 other files cannot be read either: empty.fa, other.fa; to leave" in done.stderr
+    options = done.stderr.partition("to leave these files out, give ")[2].split()
+    assert options == ["--ignore", "dna.fasta", "--ignore", "empty.fa", "--ignore", "other.fa"]
+    assert run("preprocess", folder, "--out", tmp_path / "out", *options).returncode == 0
