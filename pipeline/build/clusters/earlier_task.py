@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
+from pipeline.build.generations.read_records import group_digest
 from pipeline.build.task_results import LinkResult, WorkFile
 from pipeline.storage.folder import Folder
 from schemas.manifest_entries import RecordsEntry
@@ -51,8 +51,7 @@ class EarlierTask:
 
     @property
     def name(self) -> str:
-        hashes = " ".join(entry.xxh3_128 for entry in self.records)
-        return f"earlier-{xxhash.xxh3_64_hexdigest(hashes.encode())}"
+        return f"earlier-{group_digest(self.records)}"
 
     def identity(self) -> None:
         """Return None: the task leaves no marker, because it takes less than a second."""

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from pipeline.reader.mapped_shard import checked_content
 from pipeline.storage.folder import Folder
@@ -30,6 +31,11 @@ def task_groups(entries: Sequence[RecordsEntry]) -> list[tuple[RecordsEntry, ...
         groups[-1].append(entry)
         rows += entry.rows
     return [tuple(group) for group in groups]
+
+
+def group_digest(entries: Sequence[RecordsEntry]) -> str:
+    """Return a digest of the contents of records/ files, for the name of a task."""
+    return xxhash.xxh3_64_hexdigest(" ".join(entry.xxh3_128 for entry in entries).encode())
 
 
 def row_groups(out: Folder, entry: RecordsEntry, columns: Sequence[str]) -> Iterator[pa.Table]:

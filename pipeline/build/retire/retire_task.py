@@ -7,14 +7,13 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, gather_runs, one_chunk
 from pipeline.build.arrays.sequence_hashes import sequence_hashes
 from pipeline.build.exclusion.entries import ListedNames, read_entries
 from pipeline.build.exclusion.hash_table import HashTable
-from pipeline.build.generations.read_records import row_groups
+from pipeline.build.generations.read_records import group_digest, row_groups
 from pipeline.build.task_results import WorkFile
 from pipeline.build.tasks import OnBytes
 from pipeline.reader.arrow_columns import numbers
@@ -73,8 +72,7 @@ class RetireTask:
 
     @property
     def name(self) -> str:
-        hashes = " ".join(entry.xxh3_128 for entry in self.records)
-        return f"retire-{xxhash.xxh3_64_hexdigest(hashes.encode())}"
+        return f"retire-{group_digest(self.records)}"
 
     def identity(self) -> None:
         """Return None: the task leaves no marker, because it takes less than a second."""

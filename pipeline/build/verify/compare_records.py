@@ -30,8 +30,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline.build.retire.retired_files import retired_files, retired_problems
-from pipeline.build.verify.compare_retired import RetiredIdsTask, compare_retired
 from pipeline.build.verify.compare_shard import (
     ShardResult,
     ShardTask,
@@ -88,14 +86,7 @@ def compare_records(
     problems += [line for result in shards for line in result.problems]
     if problems or unreadable:
         return problems, unreadable
-    lines = _contradictions(job, manifest, rows, shards)
-    if manifest.retired and not retired_problems(dataset, manifest):
-        retired = tuple(retired_files(manifest))
-        tasks = [RetiredIdsTask(dataset, entry, retired) for entry in manifest.records]
-        findings = Findings()
-        findings.merge(_run(executor, compare_retired, tasks))
-        lines += findings.lines()
-    return [], lines
+    return [], _contradictions(job, manifest, rows, shards)
 
 
 def _run(executor: Executor, work: Work[TaskT, Any], tasks: Sequence[TaskT]) -> list[Any]:

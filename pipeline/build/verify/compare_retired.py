@@ -9,11 +9,13 @@ import numpy as np
 
 from pipeline.build.arrays.arrow_arrays import one_chunk
 from pipeline.build.generations.read_records import row_groups
-from pipeline.build.retire.retired_files import RetiredFile, read_retired
+from pipeline.build.retire.retired_files import RetiredFile, read_retired, retired_files
 from pipeline.build.tasks import OnBytes
 from pipeline.build.verify.findings import Findings
+from pipeline.executors.executor import Executor
 from pipeline.reader.arrow_columns import numbers
 from pipeline.storage.folder import Folder
+from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry
 
 _last_read: tuple[tuple[RetiredFile, ...], Mapping[int, str]] | None = None
@@ -32,14 +34,32 @@ class RetiredIdsTask:
     retired: tuple[RetiredFile, ...]
 
 
-def compare_retired(task: RetiredIdsTask, on_bytes: OnBytes, *, durable: bool) -> Findings:
+def compare_retired(dataset: Folder, manifest: Manifest, executor: Executor) -> list[str]:
+    """Return a line if records are retired under another id than records/ gives them.
+
+    Raises:
+        DatasetError: a file cannot be read.
+        BuildError: a worker was killed.
+    """
+    retired = tuple(retired_files(manifest))
+    if not retired:
+        return []
+    tasks = [RetiredIdsTask(dataset, entry, retired) for entry in manifest.records]
+    results: dict[int, Findings] = {}
+    executor.run(_compare_ids, tasks, results.__setitem__, lambda _: None)
+    findings = Findings()
+    findings.merge([results[i] for i in range(len(tasks))])
+    return findings.lines()
+
+
+def _compare_ids(task: RetiredIdsTask, on_bytes: OnBytes, *, durable: bool) -> Findings:
     """Return the records that are retired under another id. `Work` explains the arguments.
 
     Raises:
         DatasetError: a file cannot be read.
     """
     ids = _ids(task)
-    ordinals = np.sort(np.fromiter(ids, dtype=np.int64, count=len(ids)))
+    ordinals = np.fromiter(ids, dtype=np.int64, count=len(ids))
     findings = Findings()
     for group in row_groups(task.dataset, task.entry, ("ordinal", "id")):
         ordinal = numbers(one_chunk(group.column("ordinal")), np.int64)

@@ -16,6 +16,7 @@ from pipeline.build.task_results import VerifyResult
 from pipeline.build.tasks import OnBytes
 from pipeline.build.verify.check_shards import check_files, check_totals, verify_tasks
 from pipeline.build.verify.compare_records import compare_records
+from pipeline.build.verify.compare_retired import compare_retired
 from pipeline.build.verify.verify_task import VerifyTask
 from pipeline.executors.executor import Executor
 from pipeline.executors.processes import ProcessExecutor, cores
@@ -45,10 +46,13 @@ def verify_dataset(
         ProcessExecutor(workers or cores()) as executor,
     ):
         folder = folder_of(dataset)
-        problems = [*check_totals(manifest), *retired_problems(folder, manifest)]
+        retired = retired_problems(folder, manifest)
+        problems = [*check_totals(manifest), *retired]
         if not deep:
             return problems + _check_files(manifest, folder, Path(work), executor)
         faults, contradictions = compare_records(folder, manifest, Path(work), executor)
+        if not faults and not retired:
+            contradictions += compare_retired(folder, manifest, executor)
         return problems + faults or contradictions  # damaged files cannot be compared
 
 

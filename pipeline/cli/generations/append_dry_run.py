@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 
-from pipeline.build.append.build_options import build_options
 from pipeline.build.append.options import AppendOptions
-from pipeline.build.build_plan import plan
-from pipeline.inputs.expand import refuse_inside
+from pipeline.cli.generations.dry_run_inputs import dry_run_inputs
 from pipeline.inputs.first_records import check_first_records
-from pipeline.storage.read_manifest import read_manifest
-from schemas.errors import OptionError
 from schemas.text.redact import without_credentials
 
 
@@ -21,12 +17,7 @@ def print_append_plan(options: AppendOptions) -> int:
         ThdpackError: see `pipeline.build.append.append_dataset.append`.
         OptionError: standard input is one of the inputs.
     """
-    if "-" in options.inputs:
-        raise OptionError("--dry-run cannot examine standard input without consuming it")
-    existing = read_manifest(options.dataset)
-    refuse_inside(options.dataset, options.inputs)
-    build = build_options(options, existing)
-    sources = plan(build).sources if options.inputs else ()
+    existing, build, sources = dry_run_inputs(options)
     check_first_records(sources, sequence_column=build.sequence_column, id_column=build.id_column)
     sizes = {entry.bytes for entry in existing.inputs}
     next_generation = existing.generation + 1

@@ -6,7 +6,6 @@ import time
 
 from pipeline.build.append.options import CompactOptions
 from pipeline.build.progress import reporter
-from pipeline.cli.generations.compact_dry_run import print_compact_plan
 from pipeline.cli.summary import print_built
 from schemas.errors import OptionError
 
@@ -21,6 +20,8 @@ def run_compact(options: CompactOptions) -> int:
     if not options.inputs:
         raise OptionError("no input given: name all inputs that the dataset was built from")
     if options.dry_run:
+        from pipeline.cli.generations.compact_dry_run import print_compact_plan
+
         return print_compact_plan(options)
     started = time.perf_counter()
     # imported here, as in preprocess.py

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from pipeline.build.append.build_options import build_options
 from pipeline.build.append.compact_dataset import is_compact
 from pipeline.build.append.options import CompactOptions
-from pipeline.build.build_plan import plan
-from pipeline.inputs.expand import refuse_inside
+from pipeline.cli.generations.dry_run_inputs import dry_run_inputs
 from pipeline.inputs.file_names import as_text, some_names
-from pipeline.storage.read_manifest import read_manifest
-from schemas.errors import DatasetError, OptionError
+from schemas.errors import DatasetError
 from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 
@@ -25,11 +22,7 @@ def print_compact_plan(options: CompactOptions) -> int:
         DatasetError: the dataset has an input whose size no given input has, or the reverse.
         OptionError: standard input is one of the inputs.
     """
-    if "-" in options.inputs:
-        raise OptionError("--dry-run cannot examine standard input without consuming it")
-    existing = read_manifest(options.dataset)
-    refuse_inside(options.dataset, options.inputs)
-    sources = plan(build_options(options, existing, rebuild=True)).sources
+    existing, _, sources = dry_run_inputs(options, rebuild=True)
     done, left = is_compact(existing), Counter(source.bytes for source in sources)
     missing = []
     for entry in existing.inputs:

@@ -59,7 +59,7 @@ class StatsOptions:
     ] = ()
     """Only for datasets: generation to report on. Default: latest. It is a number or digest that
     `thdpack generations` prints. With two datasets, give the option twice, in the order of the
-    datasets. For example, this compares two generations of one dataset."""
+    datasets. The two may be generations of one dataset."""
     capacity: Optional[int] = None  # noqa: UP045
     """Only for raw sequences: tokens per bucket of the predicted build. Default: 16384."""
     max_seq_len: Optional[int] = None  # noqa: UP045
