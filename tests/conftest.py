@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 import pipeline.build.build_dataset
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from pipeline.executors.registry import EXECUTORS, ExecutorKind
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import fasta, made_records

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.build.options import DatasetOptions
+from pipeline.build.progress.timeline import PhaseTimes
 from pipeline.build.reduce_stage.residue_fates import ResidueFates
 from pipeline.build.retire.retire_counts import RetireCounts
 from pipeline.build.split_statistics import SplitStatistics
@@ -42,6 +43,7 @@ class Built:
     mmseqs_seconds: duration of the runs of MMseqs2 in seconds; 0 after array jobs.
     resumed: True if an earlier run finished some tasks; False after array jobs.
     retired: after an append with --retire, the number of records that it retired; else None
+    phases: times of the phases of this run; empty if `fresh` is False, and after array jobs
     """
 
     manifest: Manifest
@@ -54,6 +56,7 @@ class Built:
     known: Mapping[str, str] = field(default_factory=dict)
     resumed: bool = False
     retired: RetireCounts | None = None
+    phases: tuple[PhaseTimes, ...] = ()
 
 
 def manifest_of(

@@ -23,6 +23,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from pipeline.build.assemble_manifest import Built, manifest_of, refuse_empty, with_variants
 from pipeline.build.build_plan import Plan, absolute
@@ -42,7 +43,8 @@ from pipeline.build.map_stage.map_results import (
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.phases import Phases
 from pipeline.build.prepare_build import OTHER_OUT, prepared
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
+from pipeline.build.progress.timeline import write_timeline
 from pipeline.build.reduce_stage.exclude_records import unused_exclusions
 from pipeline.build.reduce_stage.residue_fates import fates_in_results
 from pipeline.build.rerun_damaged import mended
@@ -95,7 +97,12 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
             address=options.ray_address,
         )
         with kind.open(request) as executor:
-            built = Build(options, planned, destination, executor, report).run(existing)
+            run = Build(options, planned, destination, executor, report)
+            try:
+                built = run.run(existing)
+            finally:
+                if options.timeline is not None:
+                    write_timeline(Path(options.timeline), run.phases.times)
     return replace(built, skipped=planned.passed_over)
 
 
@@ -120,7 +127,7 @@ class Build:
         self._report = report
         self._parent = parent
         self._mmseqs_seconds = 0.0
-        self._phases = Phases(executor, report, destination.out)
+        self.phases = Phases(executor, report, destination.out)
 
     def run(self, existing: Manifest | None) -> Built:
         """Build the dataset. Without --overwrite, return an existing dataset as it is, or add the
@@ -172,7 +179,7 @@ class Build:
         job = self._search(job)
         self._find_clusters(job, map_outcome.residues)
         tasks = reduce_tasks(job, self._plan.partitions)
-        parts = self._phases.run("deduplicate, shuffle, pack", tasks, map_outcome.residues)
+        parts = self.phases.run("deduplicate, shuffle, pack", tasks, map_outcome.residues)
         return self.finish(job, map_outcome, parts, existing)
 
     def finish(
@@ -195,7 +202,7 @@ class Build:
         tasks: list[Task[PackResult]] = [*reduces]
         for level in rest_levels(job, reduces):
             name = "pack all left-over sequences" if level[0].final else "pack left-over sequences"
-            parts += self._phases.run(name, level, 0)
+            parts += self.phases.run(name, level, 0)
             tasks += level
         contents = (map_outcome.build, map_outcome.inputs, parts, job.prepared)
         manifest = existing or manifest_of(self.options, *contents)
@@ -204,7 +211,7 @@ class Build:
         notes = (*map_outcome.notes, *unused_exclusions(job.prepared, parts))
         for line in notes:
             self._report.note(line)
-        verify_new_files(manifest, job.variants, tasks, parts, self.work, self._phases)
+        verify_new_files(manifest, job.variants, tasks, parts, self.work, self.phases)
         self._executor.end()
         self._destination.commit(whole)
         self._destination.clear(whole, self.work)
@@ -215,7 +222,8 @@ class Build:
             fates=fates_in_results(parts),
             notes=notes,
             mmseqs_seconds=self._mmseqs_seconds,
-            resumed=bool(self._phases.skipped),
+            resumed=self.phases.resumed,
+            phases=tuple(self.phases.times),
         )
 
     def whole_manifest(self, manifest: Manifest) -> Manifest:
@@ -234,14 +242,14 @@ class Build:
         if not tasks:
             return ()
         options = ", ".join(f"--{option}" for option in dict.fromkeys(t.file.option for t in tasks))
-        return tuple(self._phases.run(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
+        return tuple(self.phases.run(f"read {options}", tasks, sum(t.file.bytes for t in tasks)))
 
     def _search(self, job: Job) -> Job:
         """Search or cluster the records that the map stage kept. Return a job with the results."""
         prepared, started = list(job.prepared), time.perf_counter()
         # one task at a time, because MMseqs2 uses all cores; 0 bytes, because none are reported
         for task in search_tasks(job, self._plan, workers_of(self.options)):
-            prepared[task.index] = self._phases.run(task.purpose, [task], 0)[0]
+            prepared[task.index] = self.phases.run(task.purpose, [task], 0)[0]
             self._mmseqs_seconds = time.perf_counter() - started
         return replace(job, prepared=tuple(prepared))
 
@@ -252,7 +260,7 @@ class Build:
         # tables are read twice: by map tasks and by hash tasks
         hashed = sum(task.end - task.begin for task in hashes)
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
-        results = self._phases.run(
+        results = self.phases.run(
             "read, tokenize, partition", tasks, self._plan.input_bytes + hashed
         )
         map_outcome = add_up_map_results(
@@ -266,10 +274,10 @@ class Build:
         """Find the cluster of each record, and join clusters (`link_stage/`). With
         --sample-clusters, also find the members of each cluster (`draw_stage/`)."""
         if links := link_tasks(job, self._plan.partitions):
-            results = self._phases.run("look up clusters", links, residues)
+            results = self.phases.run("look up clusters", links, residues)
             self._report.note(join_linked(job, results, self.earlier_clusters(job, results)))
         if draws := draw_tasks(job, self._plan.partitions):
-            self._phases.run("find members of clusters", draws, residues)
+            self.phases.run("find members of clusters", draws, residues)
             merge_members(job, draws)
 
     def earlier_clusters(self, job: Job, links: Sequence[LinkResult]) -> EarlierClusters:
@@ -289,7 +297,7 @@ class Build:
         """
         sources = self._plan.sources
         tasks = hash_tasks(self._plan, self.work, every=True)
-        results = self._phases.run("compare inputs", tasks, self._plan.input_bytes)
+        results = self.phases.run("compare inputs", tasks, self._plan.input_bytes)
         found = input_entries(sources, tasks, results, [entry.records for entry in existing.inputs])
         if build_digest(self.options, found, self.prepare()) != existing.build:
             raise self._other_inputs()

@@ -237,6 +237,8 @@ class PreprocessOptions(DatasetOptions, _Places):
     ignore: tuple[str, ...] = ()
     """Leave out files whose name or folder matches GLOB, such as '*.dna.fa' or old/. This applies
     only to files that were found in an input folder or by a glob."""
+    timeline: Optional[str] = None  # noqa: UP045
+    """File for the times of all phases and tasks, as JSON that https://ui.perfetto.dev opens."""
     dry_run: bool = False
     """Print the plan of the build, and write nothing."""
     log_json: bool = False

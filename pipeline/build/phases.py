@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
+from pipeline.build.progress.timeline import PhaseTimes
 from pipeline.build.run_task import run_once
 from pipeline.build.task_markers import Outcome
 from pipeline.build.tasks import Task
@@ -23,13 +25,19 @@ class Phases:
     """Runs tasks in an executor, and reports their progress.
 
     out: the dataset's folder
-    skipped: for each phase with skipped tasks, their number
+    times: times of each phase that has begun
     """
 
     executor: Executor
     report: Reporter
     out: Folder
-    skipped: list[int] = field(default_factory=list)
+    times: list[PhaseTimes] = field(default_factory=list)
+    _skipped: list[str] = field(default_factory=list)
+
+    @property
+    def resumed(self) -> bool:
+        """True if an earlier run finished some tasks."""
+        return bool(self._skipped)
 
     def run(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
         """Run the tasks of a phase, except finished ones, and return all results in order.
@@ -39,17 +47,21 @@ class Phases:
             total_bytes: number of bytes that the tasks read; 0 if it is not known.
         """
         self.report.phase(name, total_bytes)
+        times = PhaseTimes(name, total_bytes, began=time.time())
+        self.times.append(times)
         results: dict[int, Result] = {}
         skipped = 0
 
         def keep(index: int, outcome: Outcome[Result]) -> None:
             nonlocal skipped
             results[index] = outcome.result
+            times.tasks.append((tasks[index].name, outcome.span))
+            times.ended = time.time()
             skipped += outcome.skipped
 
         self.executor.run(partial(run_once, out=self.out), tasks, keep, self.report.advance)
         if skipped:
-            self.skipped.append(skipped)
+            self._skipped.append(name)
             of_all = f"{skipped} of {plural(len(tasks), 'task')}"
             self.report.note(
                 f"{name}: skipped {of_all}, which an earlier run finished",

@@ -10,7 +10,7 @@ from pipeline.build.build_plan import PLAN, Plan, plan, plan_digest, planned_her
 from pipeline.build.destination.destination import Destination
 from pipeline.build.destination.foreign_folder import refuse_foreign_folder
 from pipeline.build.options import DatasetOptions, PreprocessOptions
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.file_names import as_text

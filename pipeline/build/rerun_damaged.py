@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.build.tasks import writer_of
 from pipeline.storage.folder import Folder
 from schemas.errors import DamagedSpillError

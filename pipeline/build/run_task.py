@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pipeline.build.clusters.draw_task import DrawTask
@@ -14,6 +15,7 @@ from pipeline.build.link_stage.link_partition import link_partition
 from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.named_files.prepare import prepare
 from pipeline.build.named_files.prepare_task import PrepareTask
+from pipeline.build.progress.timeline import Span, this_worker
 from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
 from pipeline.build.retire.retire_task import RetireTask, find_listed
 from pipeline.build.search_stage.cluster_records import cluster_records
@@ -55,9 +57,14 @@ def run_once(
         BuildError: a file of an earlier task is gone.
         InputError: the input has changed since the build was planned.
     """
+    began, cpu = time.time(), time.process_time()
+
+    def span() -> Span:
+        return Span(this_worker(), began, time.time(), time.process_time() - cpu)
+
     earlier = believed(task, out)
     if earlier is not None:
-        return Outcome(earlier, skipped=True)
+        return Outcome(earlier, skipped=True, span=span())
     try:
         done = _run(task, on_bytes)
     except InputError as error:
@@ -76,7 +83,7 @@ def run_once(
             source=task.source.url,
         )
     leave_marker(task, done, out, durable=durable)
-    return Outcome(done, skipped=False)
+    return Outcome(done, skipped=False, span=span())
 
 
 def _run(task: Task[Any], on_bytes: OnBytes) -> object:

@@ -24,6 +24,7 @@ import xxhash
 from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.named_files.prepare_task import PrepareTask
+from pipeline.build.progress.timeline import Span
 from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
 from pipeline.build.task_results import (
     DrawResult,
@@ -51,6 +52,7 @@ class Outcome(Generic[Result]):
 
     result: Result
     skipped: bool
+    span: Span
 
 
 class _Marker(msgspec.Struct, forbid_unknown_fields=True):

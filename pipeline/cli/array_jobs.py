@@ -10,7 +10,7 @@ from pipeline.build.array_jobs.run_listed import TasksRun, commit, run_tasks
 from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks, refuse_unlistable
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from pipeline.cli.arguments import NO_INPUT, UsageError
 from pipeline.cli.dry_run import print_dry_run
 from pipeline.cli.options.subcommand_options import CommitOptions, RunTaskOptions

@@ -23,7 +23,7 @@ def run_preprocess(options: PreprocessOptions) -> int:
         return print_dry_run(options)
     started = time.perf_counter()
     from pipeline.build.build_dataset import build  # imported here, so that --dry-run is quick
-    from pipeline.build.progress import reporter
+    from pipeline.build.progress.reporter import reporter
     from pipeline.cli.summary import print_built
 
     with reporter(as_json=options.log_json) as report:

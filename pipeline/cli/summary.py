@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
 from pipeline.build.assemble_manifest import Built
+from pipeline.build.progress.timeline import PhaseTimes
 from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_records
 from pipeline.inputs.file_names import as_text, some_names
 from pipeline.storage.local_folder import LocalFolder
@@ -210,7 +211,7 @@ def print_built(
             "dataset": dataset,
             "manifest_digest": manifest.digest,
         }
-        timed = {} if seconds is None else {"seconds": round(seconds, 3)}
+        timed = {} if seconds is None else {"seconds": round(seconds, 3), **_stages(built.phases)}
         records = {"records": dict(manifest.records_by_status), "input_bytes": size}
         skipped = {"skipped_files": [as_text(name) for name in _skipped_names(built)]}
         found = (
@@ -234,6 +235,8 @@ def print_built(
     if built.fresh and seconds is not None:
         rate = speed(manifest, seconds, built.mmseqs_seconds, resumed=built.resumed)
         print(f"{'speed':>16}  {rate}")
+        for i, text in enumerate(_stage_lines(built.phases, seconds)):
+            print(f"{'' if i else 'stages':>16}  {text}")
     print(f"{'dataset':>16}  {dataset}")
 
 
@@ -252,6 +255,26 @@ def speed(manifest: Manifest, seconds: float, mmseqs_seconds: float = 0.0, *, re
     mmseqs = f", besides {mmseqs_seconds:.1f} s of MMseqs2" if mmseqs_seconds else ""
     read = f"{_number(size / 1e6, 1)} MB in {own:.1f} s{mmseqs}"
     return f"{_number(size / own / 1e6)} MB/s of input ({read}), verified"
+
+
+def _stage_lines(phases: Sequence[PhaseTimes], seconds: float) -> Iterator[str]:
+    """Yield a line for each phase of a build with its duration and speed, and then one line for
+    the remaining time."""
+    for phase in phases:
+        rate = "" if phase.rate is None else f", {_number(phase.rate / 1e6)} MB/s"
+        yield f"{phase.name}: {phase.seconds:.1f} s{rate}"
+    other = max(0.0, seconds - sum(phase.seconds for phase in phases))
+    yield f"start, commit, removal of intermediate files: {other:.1f} s"
+
+
+def _stages(phases: Sequence[PhaseTimes]) -> dict[str, object]:
+    """Return the durations of the phases for the JSON summary."""
+    return {
+        "stages": [
+            {"name": phase.name, "seconds": round(phase.seconds, 3), "bytes": phase.bytes}
+            for phase in phases
+        ]
+    }
 
 
 def _number(value: float, digits: int = 0) -> str:

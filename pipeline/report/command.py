@@ -180,7 +180,7 @@ def _dataset_report(name: str, generation: Generation, against: Sequence[str]) -
         from pipeline.report.gather.dataset import dataset_report
 
         return dataset_report(name, generation)
-    from pipeline.build.progress import reporter
+    from pipeline.build.progress.reporter import reporter
     from pipeline.report.gather.against.report_against import report_against
 
     with reporter(as_json=False) as progress:
@@ -195,7 +195,7 @@ def _dataset_side(name: str, generation: Generation) -> Side:
 
 
 def _sequences_side(options: PreprocessOptions, inputs: Sequence[str]) -> Side:
-    from pipeline.build.progress import reporter
+    from pipeline.build.progress.reporter import reporter
     from pipeline.report.gather.fasta import sequences_side
 
     with reporter(as_json=False) as progress:

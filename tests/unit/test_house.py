@@ -54,7 +54,7 @@ def test_builds_and_verify_load_neither_pandas_nor_pyarrow_compute(tmp_path: Pat
 import pipeline.build.build_dataset
 from tests.conftest import InThisProcess
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import PlainReporter
+from pipeline.build.progress.reporter import PlainReporter
 pipeline.executors.processes.ProcessExecutor = InThisProcess
 options = PreprocessOptions(inputs=("data/sample.fasta",), out={str(tmp_path / "out")!r})
 pipeline.build.build_dataset.build(options, PlainReporter())

@@ -34,7 +34,7 @@ from pipeline.build.generations.parent import Parent
 from pipeline.build.generations.read_records import task_groups
 from pipeline.build.hash_index.index_runs import IndexRun
 from pipeline.build.hash_index.index_state import STATE
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.build.task_results import LinkResult
 from pipeline.build.tasks import Job
 from pipeline.storage.folder import Folder
@@ -182,7 +182,7 @@ class _AppendBuild(GenerationBuild):
             for group in task_groups(self.existing.records)
         ]
         size = sum(entry.bytes for entry in self.existing.records)
-        return EarlierClusters.together(self._phases.run("find earlier clusters", tasks, size))
+        return EarlierClusters.together(self.phases.run("find earlier clusters", tasks, size))
 
     def whole_manifest(self, manifest: Manifest) -> Manifest:
         whole = merged(self.existing, manifest)

@@ -18,7 +18,7 @@ from pipeline.build.append.options import CompactOptions
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.build_plan import Plan, plan_of
 from pipeline.build.generations.merge_manifests import entry_of
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.build.retire.retired_files import retired_name
 from pipeline.inputs.file_names import as_text, some_names
 from schemas.errors import DatasetError

@@ -14,7 +14,7 @@ from pipeline.build.destination.destination import Destination, open_destination
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.phases import Phases
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.registry import EXECUTORS
 from pipeline.executors.worker_count import workers_of

@@ -21,7 +21,7 @@ from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import MapOutcome
 from pipeline.build.prepare_build import existing_dataset
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import draw_tasks, link_tasks, prepare_tasks, reduce_tasks

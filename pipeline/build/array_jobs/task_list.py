@@ -24,7 +24,7 @@ from pipeline.build.destination.destination import Destination, open_destination
 from pipeline.build.named_files.named_file import without_mmseqs
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import prepared
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks, map_tasks, prepare_tasks
 from pipeline.build.task_markers import finished

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from pipeline.build.append.options import AppendOptions
 from pipeline.build.assemble_manifest import Built
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from pipeline.build.retire.retire_counts import RetireCounts
 from pipeline.cli.generations.append_dry_run import print_append_plan
 from pipeline.cli.summary import speed, summary_lines

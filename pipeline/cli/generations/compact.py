@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from pipeline.build.append.options import CompactOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from pipeline.cli.summary import print_built
 from schemas.errors import OptionError
 

@@ -70,6 +70,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "ray_address": Annotated[Optional[str], tyro.conf.arg(metavar="ADDRESS")],  # noqa: UP045
     "memory": Annotated[Optional[str], tyro.conf.arg(metavar="SIZE")],  # noqa: UP045
     "scratch": Annotated[Optional[str], tyro.conf.arg(metavar="FOLDER")],  # noqa: UP045
+    "timeline": Annotated[Optional[str], tyro.conf.arg(metavar="FILE")],  # noqa: UP045
 }
 """Types of fields with settings of tyro. Other fields have the type in PreprocessOptions."""
 
@@ -96,7 +97,7 @@ _GROUPS: Final[dict[str, tuple[str, str]]] = {
     ),
     "execution": (
         "How the build runs. These options do not change the bytes of the dataset.",
-        "executor ray_address workers memory scratch dry_run log_json",
+        "executor ray_address workers memory scratch timeline dry_run log_json",
     ),
 }
 """For each group of the help: its description, and the names of its fields. Arguments without
@@ -107,6 +108,7 @@ NOT_PLANNED: Final = {
     "--ray-address": "a scheduler runs planned tasks, so this option is for `thdpack preprocess` "
     "only",
     "--workers": "a scheduler runs planned tasks; `thdpack commit` has this option",
+    "--timeline": "a scheduler runs planned tasks, so this option is for `thdpack preprocess` only",
     "--scratch": "other machines run the tasks, and cannot read a folder of this machine",
 }
 """Options of preprocess that plan-tasks refuses, and the reason, which the error prints."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline.build.build_plan import Plan, plan
 from pipeline.build.destination.local_destination import spool_stdin
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.build.reduce_stage.deduplicate import (
     count_copies,
     cropped_copy_candidates,

@@ -24,7 +24,7 @@ from pipeline.build.arrays.sequence_hashes import HASH, first_piece_hashes, sequ
 from pipeline.build.build_plan import Plan
 from pipeline.build.map_stage.partition_records import record_blocks, status_of
 from pipeline.build.options import DatasetOptions
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.executors.processes import cores
 from pipeline.inputs.composition.block_tokens import other_tokens

@@ -20,7 +20,7 @@ from pipeline.build.append.append_dataset import append
 from pipeline.build.append.options import AppendOptions
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.generations.merge_manifests import entry_of
-from pipeline.build.progress import JsonReporter
+from pipeline.build.progress.reporter import JsonReporter
 from pipeline.executors.processes import preload
 from pipeline.inputs.find import find_sources
 from pipeline.inputs.source import Allowed

@@ -19,7 +19,7 @@ from pipeline.build import run_task
 from pipeline.build.array_jobs.run_listed import commit, run_tasks
 from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from pipeline.build.rerun_damaged import ATTEMPTS
 from pipeline.build.tasks import ReduceTask, RestTask
 from schemas.errors import DamagedSpillError

@@ -29,7 +29,7 @@ import pipeline.build.build_dataset, pipeline.build.build_plan
 import pipeline.build.reduce_stage.spilled_records, pipeline.build.reduce_stage.write_records
 import pipeline.build.spill.spill_files, pipeline.inputs.find
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from tests.helpers.processes.command_line import without_workers
 without_workers()
 size = int(sys.argv[3])

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.build.array_jobs.task_list import plan_tasks
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import PlainReporter
+from pipeline.build.progress.reporter import PlainReporter
 from pipeline.inputs.find import find_sources
 from pipeline.inputs.source import Allowed
 from schemas.errors import InputError

@@ -36,7 +36,7 @@ from pipeline.build.append.append_dataset import append
 from pipeline.build.append.compact_dataset import compact
 from pipeline.build.append.options import AppendOptions, CompactOptions
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from tests.helpers.data.corpus import digest, read_manifest
 from tests.helpers.processes.command_line import PIECE_BYTES, REPO, environment, without_workers
 from tests.helpers.processes.stopped import at_change

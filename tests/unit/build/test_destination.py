@@ -26,7 +26,7 @@ from pipeline.build.destination.destination import open_destination
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.destination.object_destination import ObjectDestination
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from pipeline.build.stages import reduce_tasks
 from pipeline.build.tasks import HashTask, MapTask
 from pipeline.build.verify.verify_task import VerifyTask

@@ -25,7 +25,7 @@ from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
 from pipeline.build.build_plan import plan
 from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from pipeline.build.run_task import run_once
 from pipeline.build.task_markers import finished
 from pipeline.build.tasks import MapTask, Task

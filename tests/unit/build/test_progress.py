@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import pipeline.build.progress as progress
+import pipeline.build.progress.reporter as progress
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.build.array_jobs.task_list import plan_tasks
 from pipeline.build.options import DatasetOptions, PreprocessOptions
-from pipeline.build.progress import reporter
+from pipeline.build.progress.reporter import reporter
 from pipeline.build.tasks import MapTask
 from pipeline.inputs.expand import _urls
 from pipeline.inputs.find import find_sources, unchanged

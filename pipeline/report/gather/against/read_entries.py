@@ -14,7 +14,7 @@ from pipeline.build.build_plan import plan
 from pipeline.build.map_stage.partition_records import record_blocks
 from pipeline.build.named_files.named_file import without_mmseqs
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.inputs.record_block import RecordBlock
 from pipeline.report.gather.fasta import read_inputs
 from pipeline.report.gather.read_sequences import map_task

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.build.named_files.named_file import without_mmseqs
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.report.gather.against.read_entries import read_entries
 from pipeline.report.gather.against.similar import refuse_unsearchable, similar_entries
 from pipeline.report.gather.dataset import dataset_report

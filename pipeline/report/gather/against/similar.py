@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.sequence_hashes import HASH, sequence_hashes
 from pipeline.build.mmseqs.binary import find_mmseqs
 from pipeline.build.options import DatasetOptions
-from pipeline.build.progress import Reporter
+from pipeline.build.progress.reporter import Reporter
 from pipeline.build.search_stage.kept_records import fasta_entries
 from pipeline.build.search_stage.similar_pairs import Search, similar_pairs
 from pipeline.build.verify.bucket_sequences import bucket_sequences
