@@ -32,12 +32,11 @@ class Phases:
     report: Reporter
     out: Folder
     times: list[PhaseTimes] = field(default_factory=list)
-    _skipped: list[str] = field(default_factory=list)
 
     @property
     def resumed(self) -> bool:
         """True if an earlier run finished some tasks."""
-        return bool(self._skipped)
+        return any(phase.skipped for phase in self.times)
 
     def run(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
         """Run the tasks of a phase, except finished ones, and return all results in order.
@@ -50,22 +49,21 @@ class Phases:
         times = PhaseTimes(name, total_bytes, began=time.time())
         self.times.append(times)
         results: dict[int, Result] = {}
-        skipped = 0
 
         def keep(index: int, outcome: Outcome[Result]) -> None:
-            nonlocal skipped
             results[index] = outcome.result
             times.tasks.append((tasks[index].name, outcome.span))
-            times.ended = time.time()
-            skipped += outcome.skipped
+            times.skipped += outcome.skipped
 
-        self.executor.run(partial(run_once, out=self.out), tasks, keep, self.report.advance)
-        if skipped:
-            self._skipped.append(name)
-            of_all = f"{skipped} of {plural(len(tasks), 'task')}"
+        try:
+            self.executor.run(partial(run_once, out=self.out), tasks, keep, self.report.advance)
+        finally:
+            times.ended = time.time()
+        if times.skipped:
+            of_all = f"{times.skipped} of {plural(len(tasks), 'task')}"
             self.report.note(
                 f"{name}: skipped {of_all}, which an earlier run finished",
-                skipped=skipped,
+                skipped=times.skipped,
                 tasks=len(tasks),
             )
         return [results[index] for index in range(len(tasks))]

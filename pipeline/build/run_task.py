@@ -49,7 +49,7 @@ def run_once(
 
     Args:
         out: the dataset's folder; names of shards and records/ files are relative to this folder.
-        durable: True to sync the task's work files before its marker is written. This is needed if
+        durable: True to sync the task's files before its marker is written. This is needed if
             another machine uses the result, because that machine checks only the sizes of the
             files (see `task_markers.finished`).
     Raises:

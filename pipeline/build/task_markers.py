@@ -120,19 +120,14 @@ def finished(task: Task[Result], out: Folder) -> Result | None:
 def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bool) -> None:
     """Write the marker of a task. Write nothing for a task that runs every time.
 
-    durable: True to sync the task's work files before the marker is written.
+    durable: True to sync the task's files before the marker is written.
     """
     identity = _digest(task)
     if identity is None:
         return
     if durable:
-        task.work.sync(
-            [
-                file.name
-                for folder, file in _outputs(task, result, out)
-                if isinstance(file, WorkFile)
-            ]
-        )
+        for folder, output in _outputs(task, result, out):
+            folder.sync([output.name])
     version_tags = [
         folder.written_version_tag(file.name) for folder, file in _outputs(task, result, out)
     ]

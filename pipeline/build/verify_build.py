@@ -22,7 +22,11 @@ def verify_new_files(
     work: Folder,
     phases: Phases,
 ) -> None:
-    """Read every new file back.
+    """Read every new file back, and sync it.
+
+    The tasks that wrote the files did not sync them, because a task would have to wait for the
+    disk. A rerun trusts a file only if its hash matches, so a power cut before this function ends
+    does no harm.
 
     Args:
         manifest: manifest that names the new files.
@@ -31,9 +35,10 @@ def verify_new_files(
         parts: results of `tasks`, in the same order.
         work: folder of the tasks' markers.
     Raises:
-        BuildError: a file is damaged. The next run of the build writes the file again.
+        BuildError: a file is damaged, or the disk is full. The next run of the build writes a
+            damaged file again.
     """
-    checks = verify_tasks(manifest, phases.out, work, variants)
+    checks = verify_tasks(manifest, phases.out, work, variants, sync=True)
     found = phases.run("verify", checks, sum(check.bytes for check in checks))
     problems = [
         *check_totals(manifest),

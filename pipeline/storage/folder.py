@@ -46,12 +46,19 @@ class Folder(Protocol):
         ...
 
     def written(
-        self, name: str, *, durable: bool = True, finisher: Finisher | None = None
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        write_back: bool = False,
+        finisher: Finisher | None = None,
     ) -> AbstractContextManager[HashingWriter]:
         """Yield a writer for a file. The file appears when the context ends without an error.
 
         Args:
-            durable: True if the file must survive a power cut after the dataset is committed.
+            durable: True if the file must survive a power cut as soon as it appears.
+            write_back: True if the caller syncs the file later. The system then begins to write the
+                file to the disk early, while the caller does other work.
             finisher: if given, the file appears when the finisher's context ends.
         Raises:
             BuildError: the file cannot be written.

@@ -39,10 +39,19 @@ class LocalFolder:
         return LocalFolder(self.path / name, self.scratch)
 
     def written(
-        self, name: str, *, durable: bool = True, finisher: Finisher | None = None
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        write_back: bool = False,
+        finisher: Finisher | None = None,
     ) -> AbstractContextManager[HashingWriter]:
         return written_atomically(
-            self.path / name, scratch=self.scratch, durable=durable, finisher=finisher
+            self.path / name,
+            scratch=self.scratch,
+            durable=durable,
+            write_back=write_back,
+            finisher=finisher,
         )
 
     def sync(self, names: Sequence[str]) -> None:

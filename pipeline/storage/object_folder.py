@@ -69,7 +69,12 @@ class ObjectFolder:
 
     @contextmanager
     def written(
-        self, name: str, *, durable: bool = True, finisher: Finisher | None = None
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        write_back: bool = False,
+        finisher: Finisher | None = None,
     ) -> Iterator[HashingWriter]:
         with self._spool_errors(name):
             # fsspec derives the object's content type, such as text/html, from the file's suffix

@@ -38,6 +38,7 @@ class PhaseTimes:
     bytes: number of bytes that the tasks read; 0 if it is not known
     began, ended: seconds since 1970
     tasks: name and span of each task
+    skipped: number of tasks that an earlier run finished
     """
 
     name: str
@@ -45,6 +46,7 @@ class PhaseTimes:
     began: float
     ended: float = 0.0
     tasks: list[tuple[str, Span]] = field(default_factory=list)
+    skipped: int = 0
 
     @property
     def seconds(self) -> float:
@@ -53,7 +55,8 @@ class PhaseTimes:
     @property
     def rate(self) -> float | None:
         """Bytes read per second; None if their number is not known."""
-        return self.bytes / self.seconds if self.bytes and self.seconds > 0 else None
+        known = self.bytes and not self.skipped and self.seconds > 0
+        return self.bytes / self.seconds if known else None
 
 
 @cache

@@ -83,7 +83,7 @@ def write_records(
     written = matched = 0
     schema = added.schema
     with (
-        out.written(name, finisher=finisher) as file,
+        out.written(name, durable=False, write_back=True, finisher=finisher) as file,
         records_writer(file, schema) as writer,
     ):
         for group in _row_groups(blocks):

@@ -208,7 +208,7 @@ def _write_shard(
     tokens = 0
     options = pa.ipc.IpcWriteOptions(compression=packed.compression, use_threads=False)
     with (
-        out.written(name, finisher=finisher) as file,
+        out.written(name, durable=False, write_back=True, finisher=finisher) as file,
         pa.ipc.new_file(file, packed.schema, options=options) as writer,
     ):
         for at in range(first, last, BATCH_BUCKETS):

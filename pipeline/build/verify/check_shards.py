@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.mapped_shard import checked_content
 from pipeline.storage.file_hash import difference, hash_file
 from pipeline.storage.folder import Folder
-from schemas.errors import DatasetError, InputError
+from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.shard import shard_schema
@@ -152,7 +152,11 @@ def _values_and_offsets(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray
 
 
 def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
-    """Return one line for each problem of a task's shards and records/ files."""
+    """Return one line for each problem of a task's shards and records/ files.
+
+    Raises:
+        BuildError: with `task.sync`, a file cannot be written to the disk.
+    """
     problems: list[str] = []
     for entry in task.shards:
         problems += check_shard(task.out, entry, task.rules)
@@ -161,17 +165,46 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
         problem = check_file(task.out, records)
         problems += [problem] if problem else []
         on_bytes(records.bytes)
+    if task.sync and not problems:
+        sync_new_files(task.out, [*(e.name for e in task.shards), *(e.name for e in task.records)])
     return VerifyResult(problems=tuple(problems))
 
 
+def sync_new_files(out: Folder, names: Sequence[str]) -> None:
+    """Sync files that a build wrote. After an error, remove them.
+
+    They are removed because, after a failed fsync, memory may hold the right content while the disk
+    does not. A rerun would then take the files for intact.
+
+    Raises:
+        BuildError: the disk is full or has a fault.
+    """
+    for name in names:
+        try:
+            out.sync([name])
+        except OSError as error:
+            for each in names:
+                out.remove(each)
+            raise BuildError(
+                f"cannot write {out.where(name)}: {error.strerror or error}; "
+                "make room or choose another --out, then run the same command to resume"
+            ) from error
+
+
 def verify_tasks(
-    manifest: Manifest, out: Folder, work: Folder, variants: range | None = None
+    manifest: Manifest,
+    out: Folder,
+    work: Folder,
+    variants: range | None = None,
+    *,
+    sync: bool = False,
 ) -> list[VerifyTask]:
     """Return tasks for all files. Each has about _TASK_BYTES of shards and some records/ files.
 
     Args:
         variants: numbers of the variants whose shards are checked; None for all. records/ belongs
             to variant 0.
+        sync: True to sync the files, too.
     """
     variants = range(manifest.variants) if variants is None else variants
     groups: list[list[ShardEntry]] = [[]]
@@ -192,6 +225,7 @@ def verify_tasks(
             rules=bucket_rules(manifest),
             out=out,
             work=work,
+            sync=sync,
         )
         for i, group in enumerate(groups)
     ]

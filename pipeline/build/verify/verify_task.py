@@ -24,7 +24,10 @@ class BucketRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyTask:
-    """Compare some shards and records/ files of a dataset with its manifest."""
+    """Compare some shards and records/ files of a dataset with its manifest.
+
+    sync: True to sync the files after the check, so that they survive a power cut
+    """
 
     result_type: ClassVar[type[VerifyResult]] = VerifyResult
 
@@ -34,6 +37,7 @@ class VerifyTask:
     rules: BucketRules
     out: Folder
     work: Folder
+    sync: bool = False
 
     @property
     def name(self) -> str:
