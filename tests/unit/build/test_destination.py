@@ -348,7 +348,7 @@ def test_a_file_that_is_replaced_is_never_missing(
 def test_a_shard_that_cannot_be_flushed_to_the_disk_ends_the_build_and_is_removed(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file must go: after a failed fsync, memory has the right content, and the disk may not."""
+    """After a failed fsync, memory may hold the right content while the disk does not."""
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
