@@ -1,4 +1,4 @@
-# thdpack: `make help` lists the targets. Targets run in .venv and make it if it is missing.
+# `make help` lists the targets. They use the virtual environment .venv, and create it if necessary.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -16,7 +16,7 @@ INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(shell find packers p
 
 # Let Python write .pyc files. Without them, every process would compile torch again.
 export PYTHONDONTWRITEBYTECODE :=
-# Compiling the kernels with debug symbols would take a third longer.
+# No debug symbols: with them, compiling the kernels would take a third longer.
 export CFLAGS += -g0
 
 # Without --no-compile, pip would compile every module, used or not, on one core. Without
@@ -37,11 +37,11 @@ show_problems = 2>&1 >> $(LOG) | sed $(1) -e "/$(MISSING_FOLDER)$$/d" >&2 \
 INSTALL_PINS := seq 0 3 | xargs -P 4 -I QUARTER bash -c \
 	"awk 'NR % 4 == QUARTER' constraints.txt > $(VENV)/pins-QUARTER \
 	&& $(PIP) --no-deps --requirement $(VENV)/pins-QUARTER"
-# One process may warn about a package that another process has only partly written. This warning
-# is hidden, because the next pip call checks every package.
+# A pip process may warn about a package that another process has only partly written. The warning
+# is not shown, because the next pip call checks every package.
 HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
-# Importing these modules compiles them once. Otherwise several test processes would compile them at
-# the same time. Failed imports are ignored here, because the tests report them.
+# Importing these modules once compiles them to bytecode. Otherwise several test processes would
+# compile them at the same time. Failed imports are ignored here, because the tests report them.
 IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.run, \
 	torch.distributed.tensor, torch.profiler, torch.utils.flop_counter, \
 	transformers.models.auto.modeling_auto, transformers.models.esm.modeling_esm, \
@@ -52,9 +52,9 @@ IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch
 COMPILE_IMPORTED := $(VENV)/bin/python -c "import $(IMPORTED_BY_TESTS)" > /dev/null 2>&1 || true
 COMPILE_THDPACK := $(VENV)/bin/python -m compileall -q thdpack.py schemas packers pipeline trainer
 
-# Shell code that prints the last line of pip's log every few seconds, until the shell ends. The last
-# `sleep` runs on for up to SHOW_EVERY seconds. Its output goes to /dev/null, because `make | tee`
-# would wait for it if it held make's standard output open.
+# Shell code that prints the last line of pip's log every SHOW_EVERY seconds, until the shell ends.
+# The last `sleep` may outlive the shell. Its output goes to /dev/null, because `make | tee` would
+# wait for a process that holds make's standard output open.
 SHOW_EVERY := 10
 SHOW_PIP = while sleep $(SHOW_EVERY) > /dev/null 2>&1; do \
 	echo "  $$SECONDS s: $$(tail -n 1 $(LOG) 2> /dev/null | cut -c 1-80)"; done & \
@@ -78,8 +78,8 @@ help: ## list the targets
 	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50'
 	@echo '           OPTS="--capacity 16384" PRESET=esm2-8m RUN=runs/first TESTS=tests/unit'
 
-# The venv module of Python 3.11 installs an old setuptools. It is removed, because otherwise one
-# pip process would replace it while others use it.
+# The venv module of Python 3.11 installs an old setuptools. It is removed here, because otherwise
+# one pip process would replace it while others use it.
 $(VENV)/bin/python:
 	@echo 'making $(VENV) with $(PYTHON) (once; about 7 to 20 s)'
 	@$(PYTHON) -m venv $(VENV)
@@ -93,7 +93,8 @@ $(VENV)/report: $(INSTALLED_FROM) | $(VENV)/bin/python
 	$(call install,thdpack and polars,[report],45 s to 2 minutes)
 	@touch $@ $(VENV)/core
 
-# pip keeps a CPU build of torch, because a version such as 2.13.0+cpu satisfies constraints.txt.
+# If a CPU build of torch is installed, pip keeps it: 2.13.0+cpu, for example, satisfies
+# constraints.txt.
 $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@if [ "$$(uname)" = Linux ] && ! ls -d $(VENV)/lib/*/site-packages/torch > /dev/null 2>&1; then \
 		echo 'torch with CUDA libraries takes 5.9 GB. To train on a CPU only, press Ctrl-C, run' \
@@ -103,8 +104,8 @@ $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 	$(call install,thdpack and torch,[train],50 s to 3 minutes)
 	@touch $@ $(VENV)/core
 
-# constraints.txt lists the packages of one platform. The last pip call installs the packages that
-# it does not name, such as packages that only this machine's platform needs.
+# constraints.txt lists the packages of one platform. The last pip call installs packages that
+# constraints.txt does not name, such as those that only this machine's platform needs.
 $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and the packages of the tests into $(VENV)' \
 		'and compiling the kernels (once; about 1 to 2 minutes)'
@@ -149,7 +150,7 @@ test-long: $(VENV)/dev ## run the tests with more killed processes and larger in
 	@echo 'running $(TESTS) with THDPACK_LONG=1 (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
-# Only this target installs mlcroissant, because it brings scipy and other packages (120 MB).
+# Only this target installs mlcroissant, because mlcroissant needs scipy and others (120 MB).
 check-cards: $(VENV)/dev ## validate croissant.json with mlcroissant, which this target installs
 	@$(PIP_PINNED) mlcroissant==1.1.1 $(call show_problems)
 	@$(VENV)/bin/pytest tests/e2e/report/card --numprocesses 0

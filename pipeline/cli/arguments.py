@@ -60,7 +60,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "watch": (WatchArguments, "Append the files of an inbox to a dataset, as a service."),
     "generations": (GenerationsOptions, "List the generations of a dataset."),
     "compact": (CompactArguments, "Rewrite a dataset that grew as one build."),
-    "gc": (GcOptions, "Remove files that no kept generation names."),
+    "gc": (GcOptions, "Remove files that no kept generation needs."),
     "verify": (VerifyOptions, "Check a dataset: hashes, and the rules of every bucket."),
     "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record."),
     "stats": (StatsOptions, "Report on a dataset or raw sequences, or compare two."),
@@ -68,7 +68,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
     "train": (TrainArguments, "Train an ESM-2 on a dataset. Needs the extra `train`."),
     "bench-reader": (BenchReaderOptions, "Measure how fast a dataset can be read."),
-    "plan-tasks": (PlanTasksArguments, "Cut a build into tasks for a scheduler, such as Slurm."),
+    "plan-tasks": (PlanTasksArguments, "Divide a build into tasks for a scheduler, such as Slurm."),
     "run-task": (RunTaskOptions, "Run one task of a planned build."),
     "commit": (CommitOptions, "Finish a planned build."),
 }
@@ -175,7 +175,7 @@ def _read(arguments: list[str]) -> Any:
 
 
 def _read_options(name: str, words: list[str]) -> Any:
-    """Return the options of a subcommand. Only its parser is built, which is quicker.
+    """Return the options of a subcommand. To save time, build only the parser of this subcommand.
 
     Raises:
         InvalidOptionError: an option or argument is missing or wrong.

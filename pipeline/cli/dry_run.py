@@ -30,7 +30,7 @@ def print_dry_run(options: PreprocessOptions, *, task_list: bool = False) -> int
     """Print the plan of a build, and return an exit code.
 
     Args:
-        task_list: whether to print the number of tasks of each stage, too (`thdpack plan-tasks`).
+        task_list: whether to also print the number of tasks of each stage (`thdpack plan-tasks`).
     Raises:
         ThdpackError: see `pipeline.build.build`.
         UsageError: standard input is one of the inputs.

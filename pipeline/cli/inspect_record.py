@@ -89,7 +89,7 @@ def _retired(folder: Folder, manifest: Manifest, ordinals: list[int]) -> dict[in
 
 
 def _stated(row: dict[str, Any]) -> str:
-    """Return what a record's header states: database, organism, gene and more."""
+    """Return the values in a record's header: database, organism, gene and more."""
     parts = {
         "": row["database"],
         "accession ": row["accession"],

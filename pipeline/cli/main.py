@@ -1,4 +1,4 @@
-"""The `thdpack` command: signals, exit codes, errors, and the choice of a subcommand's module.
+"""The `thdpack` command: signals, exit codes, errors, and the call of a subcommand.
 
 A subcommand's module is imported when it runs, so that `--help` is quick.
 """
@@ -25,11 +25,11 @@ _TASKS: Final = {
 }
 """For each subcommand that starts workers: the module that its workers import."""
 _BROKEN_PIPE: Final = 141
-"""Exit code if a reader such as `head` has closed standard output. The code is 128 + SIGPIPE, as in
-shells."""
+"""Exit code if a program such as `head`, to which the output is piped, has closed the pipe. The
+code is 128 + SIGPIPE, as in shells."""
 
 _RESUMED: Final = {"preprocess", "append", "plan-tasks", "run-task", "commit"}
-"""Commands that continue where an interrupted run ended."""
+"""Commands that resume if they are run again after an interruption."""
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     atexit.register(lambda: os._exit(code))
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # the condition is false for a background job, which must keep ignoring Ctrl-C
+        # a background job ignores SIGINT, and must continue to ignore it
         signal.signal(signal.SIGINT, interrupt)
     code = run_command(sys.argv[1:])
     if code == _BROKEN_PIPE:
@@ -53,7 +53,7 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run a command, print its errors, and return its exit code.
 
     Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage, 130 interrupted,
-    141 a reader has closed standard output.
+    141 the program that reads the output has closed the pipe.
     """
     try:
         code = _run(list(arguments))
@@ -86,8 +86,8 @@ def _interrupted(arguments: Sequence[str]) -> int:
 
 
 def _say(arguments: Sequence[str], text: str) -> None:
-    """Print an error that begins with the command, such as "thdpack verify:". With --log-json, also
-    print it as a JSON object on standard output."""
+    """Print an error message that begins with the command, such as "thdpack verify:". With
+    --log-json, also print the error as a JSON object on standard output."""
     command = " ".join(["thdpack", *arguments[:1]])
     if "--log-json" in arguments:
         print(json.dumps({"event": "error", "command": command, "text": text}), flush=True)
@@ -122,7 +122,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _start_workers_early(arguments: list[str]) -> None:
-    """Start workers in the background before all other work, because starting them takes longest.
+    """Start workers in the background before all other work, because their start takes longest.
 
     Raises:
         OptionError: Ray is not installed.

@@ -1,4 +1,4 @@
-"""Raise the limit of open files if it is too low. Recognize errors that say that it was reached."""
+"""Raise the limit of open files if it is too low, and recognize errors that this limit caused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raise_limit() -> None:
 
 
 def lacks_files(error: BaseException | None) -> bool:
-    """Return whether an error, or one of its causes, says that too many files are open."""
+    """Return whether an error, or one of its causes, means that too many files are open."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return True

@@ -99,7 +99,7 @@ def summary_lines(
 
 
 def _sampled(found: SampledClusters) -> str:
-    """Return how many members of clusters (kept records in them) the variants show."""
+    """Return a text with the numbers of clusters, members (kept records) and drawn members."""
     of = f"{plural(found.clusters, 'cluster')} with {plural(found.members, 'member')}"
     drawn = f"{of}; a variant has one member of each"
     shown = found.members_shown
@@ -170,7 +170,7 @@ def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[s
 
 
 def _keeping_residues(manifest: Manifest) -> str:
-    """Return how to keep the residues that cropping leaves out."""
+    """Return a hint: how a build can keep the residues that cropping leaves out."""
     if manifest.options["long"] != "crop":
         return "--long split keeps them"
     if manifest.variants > 1:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import tyro
 
 AUTO: Final = -1
-"""Value that stands for `auto` until `auto` is resolved."""
+"""Value that stands for `auto` until the trainer has chosen a number."""
 
 
 def _parsed(words: list[str]) -> int:

@@ -11,8 +11,8 @@ from schemas.text.option_checks import flag
 
 
 class OptionError(ValueError):
-    """Options of a run contradict each other, or do not suit its machine, its ranks, its dataset or
-    the run that it resumes. The exit code is 2.
+    """Options of a run contradict each other, or do not suit its machine, its number of ranks, its
+    dataset or the run that it resumes. The exit code is 2.
     """
 
 

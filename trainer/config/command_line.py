@@ -107,8 +107,8 @@ def _as_typed(text: str, words: Sequence[str]) -> str:
 
 def _check_flags(preset: str, words: Sequence[str], flags: Sequence[str]) -> None:
     """Refuse unknown flags, flags of other trainers, missing or incomplete values (such as `fp8`
-    for --precision), words that are not options, and options that are given twice. tyro would
-    silently ignore the first of the two.
+    for --precision), words that are not options, and options that are given twice. If an option is
+    given twice, tyro would silently ignore the first value.
 
     Raises:
         SystemExit: the command line has such a word (code 2).

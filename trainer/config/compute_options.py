@@ -20,11 +20,11 @@ CudaGraph = Literal["auto", "on", "off"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComputeOptions:
-    """Backend, precision and parallelism. These options change the results by rounding only."""
+    """Backend, precision and parallelism. These options change results only by rounding."""
 
     backend: Backend = "auto"
-    """te: Transformer Engine, for NVIDIA GPUs. torch: plain torch, for any device. auto: te if the
-    machine has a GPU and Transformer Engine, else torch."""
+    """Implementation of the layers. te: Transformer Engine, for NVIDIA GPUs. torch: plain torch,
+    for any device. auto: te if the machine has a GPU and Transformer Engine, else torch."""
     precision: Precision = "auto"
     """Precision of matrix products. auto: bf16 on a GPU, fp32 on a CPU. fp8-*, mxfp8 and nvfp4 need
     backend te. mxfp8 and nvfp4 also need a Blackwell GPU. Master weights and Adam's state are
@@ -34,43 +34,43 @@ class ComputeOptions:
     layers use bf16. all: all layers. inner:N: all layers except the first N and the last N. 2-30 or
     0,4,8-20: these layers, counted from 0."""
     quantized_init: bool = False
-    """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
-    fp32 masters. This saves memory, and a cast in each forward pass. Each rank must hold the whole
-    model (--shard none)."""
+    """For the layers in --precision-layers, store FP8 weights instead of bf16 weights, in addition
+    to the fp32 master weights. This saves memory, and a cast in each forward pass. Each rank must
+    hold the whole model (--shard none)."""
     recompute: Recompute = "none"
     """Activations that the backward pass recomputes, to save memory. none: no activations.
-    selective: activations of the feed-forward part. full: all activations except the inputs
-    of layers."""
+    selective: those of the feed-forward part of each layer. full: all, except the inputs of
+    layers."""
     cuda_graph: CudaGraph = "auto"
     """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches.
     auto: on if a capture is possible, else off. If auto is off on a GPU, the first line of output
     gives the reason. on: end with an error if a capture is impossible."""
     compile: bool = False
-    """Compile layers with torch.compile. For backend torch only: the layers of backend te already
-    consist of fused kernels."""
+    """Compile layers with torch.compile. Only for --backend torch, because the layers of backend te
+    already consist of fused kernels."""
     shard: Shard = "auto"
     """Division of the model among the ranks. none: each rank holds the whole model. optimizer:
     each rank holds all weights, and a part of the fp32 masters and of Adam's state. full: each rank
-    holds a part of the parameters, gradients and optimizer state (FSDP2). auto: full with
-    --replicate, --reshard or --context-parallel; otherwise the first of none, optimizer and full
-    that fits into memory with a micro-batch of one bucket."""
+    holds a part of the parameters, gradients and optimizer state (FSDP2). auto: full if
+    --replicate, --reshard or --context-parallel is given. Otherwise, auto is the first of none,
+    optimizer and full that fits into memory with a micro-batch of one bucket."""
     replicate: int = 1
-    """Number of replicas of the parameters (HSDP). Each replica is sharded over
-    neighbouring ranks, such as those of one node. The number of ranks in a replica is the world
-    size divided by --replicate. With 1, all ranks share a single replica (FSDP)."""
+    """Number of replicas of the parameters (HSDP). Each replica is sharded over neighbouring ranks,
+    such as those of one node. The number of these ranks is the world size divided by --replicate.
+    With 1, all ranks share a single replica (FSDP)."""
     context_parallel: int = 1
     """Number of neighbouring ranks that share each bucket, for sequences too long for one GPU. Each
     rank holds a slice of the tokens, and computes attention for some of the heads."""
     reshard: Reshard = "auto"
-    """Time at which ranks free gathered parameters and reduce gradients. layer: after each layer
-    (least memory). micro-batch: after each micro-batch. step: after each step (least traffic, 6
-    more bytes of memory per parameter). auto: step if the run then fits and the gathered parameters
-    and gradients need at most a quarter of a GPU's memory, else layer."""
+    """When ranks free gathered parameters and reduce gradients (FSDP2). layer: after each layer
+    (least memory). micro-batch: after each micro-batch. step: after each step (least traffic, but 6
+    more bytes of memory per parameter). auto: step if the run then fits, and if these 6 bytes per
+    parameter take at most a quarter of a GPU's memory, else layer."""
     gather_ahead: int = 1
-    """Number of layers whose parameters are prefetched while one layer computes."""
+    """Number of layers whose parameters are gathered in advance, while a layer computes (FSDP2)."""
     timeout_minutes: float = 10.0
-    """Minutes that ranks wait for a rank that does not answer. Then the run ends, and its error
-    message names that rank."""
+    """Minutes that ranks wait for a rank that does not answer. After this time, the run ends with
+    an error that names the rank."""
 
     def __post_init__(self) -> None:
         check_whole(self)

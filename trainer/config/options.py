@@ -26,7 +26,7 @@ ALIASES: Final = {
     "--max-steps": "--steps",
     "--output-dir": "--out",
 }
-"""Flags of other trainers that are accepted here too, with our flags of the same meaning."""
+"""Flags of other trainers that the trainer also accepts, each with our flag of the same meaning."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +36,8 @@ class DataOptions:
     data: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="DATASET")
     ] = ()
-    """Dataset: folder or URL that `thdpack preprocess` wrote. Required. Several datasets are mixed
-    in exact proportions: --data A=0.7 --data B=0.3."""
+    """Folder or URL of a dataset that `thdpack preprocess` wrote. Required. To mix several datasets
+    in exact proportions, write --data A=0.7 --data B=0.3."""
     generation: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="N|latest")
     ] = ()
@@ -47,30 +47,30 @@ class DataOptions:
     reweight: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="STEP=WEIGHTS")
     ] = ()
-    """Change of the mixing weights during the run: --reweight 50000=0.5,0.5 gives each of two
-    datasets the weight 0.5 after step 50,000. The weights are in the order of the --data options.
-    Repeat --reweight for later steps."""
+    """Change of the mixing weights during the run. For example, --reweight 50000=0.5,0.5 gives each
+    of two datasets the weight 0.5 after step 50,000. The weights are in the order of the --data
+    options. For changes at several steps, repeat --reweight."""
     tokens_per_step: int = field(default=2_097_152, metadata={"units": True})
     """Number of tokens in the global batch, over all ranks, such as 500000 or 2M (2,000,000). The
     number is rounded so that each rank gets the same number of whole micro-batches.
-    --buckets-per-step sets the batch exactly. The default is smaller on a CPU. It is also smaller
-    if a step would be more than a tenth of an epoch."""
+    --buckets-per-step sets the batch exactly. The default is smaller on a CPU, and also if a step
+    would be more than a tenth of an epoch."""
     tokens_given: tyro.conf.Suppress[bool] = True
     """True if the user chose --tokens-per-step. If False, a new run may use a smaller batch, and a
     resumed run keeps its own batch."""
     buckets_per_step: int = 0
-    """Number of buckets in the global batch. 0: computed from --tokens-per-step. A resumed run
-    keeps its batch, on any number of ranks."""
+    """Number of buckets in the global batch. 0: the number is computed from --tokens-per-step. A
+    resumed run keeps its batch, on any number of ranks."""
     buckets_per_micro_batch: AutoInt = AUTO
     """Number of buckets in a micro-batch. A micro-batch is one THD row (sequences packed one after
-    the other). The gradients of a step's micro-batches are summed. auto means 1 on a CPU. On a GPU,
-    it means a number that fits into memory, divides the rank's buckets and makes the step
-    faster."""
+    the other). The gradients of a step's micro-batches are summed. On a CPU, auto means 1. On a
+    GPU, auto chooses a number that fits into memory, divides the number of a rank's buckets and
+    makes the step faster."""
     seed: int = 0
     """Seed of initial weights, data order and masks."""
     mask_probability: float = 0.15
-    """Share of residues to predict. 80 % of them become <mask>, 10 % become a random standard
-    residue, and 10 % stay unchanged."""
+    """Share of residues that the model must predict. 80 % of them become <mask>, 10 % become a
+    random standard residue, and 10 % stay unchanged."""
     cache_dir: Annotated[str, tyro.conf.arg(metavar="FOLDER")] = ""
     """Folder on a local disk, to cache shards of a remote dataset. Default:
     $XDG_CACHE_HOME/thdpack, usually ~/.cache/thdpack, which may be on a network file system. A
@@ -109,19 +109,19 @@ class OptimizerOptions:
     """AdamW and the learning rate."""
 
     steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = 500_000
-    """Number of optimizer steps in the run. The default is smaller if it would be more than 100
-    epochs of the dataset (20 epochs with --init-from). A resumed run keeps its number of steps,
-    unless this option is given. A larger number continues the run, even a finished run. The
-    learning rate then follows the schedule of the larger number."""
+    """Number of optimizer steps in the run. By default, it is limited to 100 epochs of the dataset
+    (20 epochs with --init-from). A resumed run keeps its number of steps, unless this option is
+    given. With a larger number, even a finished run continues. The learning rate then follows the
+    schedule of the larger number."""
     steps_given: tyro.conf.Suppress[bool] = True
     """True if the user or the trainer has chosen the number of steps. If False, a new run may have
     fewer steps, and a resumed run keeps its number of steps."""
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
     """Peak learning rate."""
     schedule: Schedule = "linear"
-    """Learning rate after the warm-up: linear decay, cosine decay, or wsd (warmup, stable, decay).
-    With wsd, it stays at the peak, and then decays linearly in the last --decay-fraction of the
-    run."""
+    """Schedule of the learning rate after the warm-up: linear decay, cosine decay, or wsd (warm-up,
+    stable, decay). With wsd, the learning rate stays at its peak, and decays linearly in the last
+    part of the run (--decay-fraction)."""
     warmup_steps: AutoInt = AUTO
     """Number of steps in which the learning rate rises linearly from 0 to its peak. auto means
     2,000 steps in a new run, but at most a tenth of --steps. A resumed run keeps its warm-up."""
@@ -131,7 +131,7 @@ class OptimizerOptions:
     """Share of the run after which the linear and cosine schedules reach the final learning
     rate."""
     decay_fraction: float = 0.1
-    """Share of the run, at its end, in which the wsd schedule decays."""
+    """Share of the run, at its end, in which the learning rate of the wsd schedule decays."""
     beta1: float = 0.9
     """AdamW's decay rate of the mean of gradients."""
     beta2: float = 0.98
@@ -143,8 +143,8 @@ class OptimizerOptions:
     clip_norm: float = 1.0
     """Maximum gradient norm. A gradient of a larger norm is scaled down to this norm."""
     max_bad_steps: int = 5
-    """Stop the run after this many steps in a row whose loss or gradient is not finite. Such steps
-    are skipped."""
+    """Stop the run after this many consecutive steps whose loss or gradient is not finite. Such
+    steps are skipped: they do not change the weights."""
 
     def __post_init__(self) -> None:
         check_whole(self)
@@ -164,8 +164,8 @@ class OptimizerOptions:
     def _longest_warmup(self) -> float:
         """Maximum number of warm-up steps.
 
-        At this step, the wsd schedule begins its decay, and the linear and cosine schedules end
-        their decay.
+        It is the step at which the wsd schedule begins its decay, or at which the linear or cosine
+        schedule ends its decay.
         """
         return self.steps * (
             1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until
@@ -186,42 +186,42 @@ class OutputOptions:
     out: Annotated[str, tyro.conf.arg(aliases=("--output-dir",), metavar="FOLDER")] = ""
     """Folder of the run. If it holds a checkpoint, the same command resumes the run."""
     init_from: Annotated[str, tyro.conf.arg(metavar="FOLDER")] = ""
-    """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from. The
-    preset, or the flags that set the shape, must give the shape of that model."""
+    """Folder of a Hugging Face EsmForMaskedLM model (config.json, model.safetensors) to start from.
+    The preset, or the flags that set the shape, must give the shape of this model."""
     resume: Literal["auto", "never"] = "auto"
     """auto: resume from the last checkpoint in --out, if there is one. never: end with an error if
     --out has a checkpoint."""
     dry_run: bool = False
-    """Check data, options and files, print the first lines of the run's output, and exit. Nothing
-    is trained, and --out is not created."""
+    """Check data, options and files, print the first lines of the run's output, and exit. The
+    command then trains nothing, and does not create --out."""
     checkpoint_every: int = 1_000
-    """Number of steps between checkpoints. 0: only after the last step. The run always writes a
-    checkpoint after its last step."""
+    """Number of steps between checkpoints. The run also writes a checkpoint after its last step. 0:
+    only after the last step."""
     keep_last: int = 2
-    """Number of checkpoints to keep, besides the checkpoint of the best validation loss."""
+    """Number of latest checkpoints to keep, besides the one with the best validation loss."""
     validate_every: int = 1_000
-    """Number of steps between validations on the split of --valid-split. 0: only after the last
-    step. The run always validates after its last step."""
+    """Number of steps between validations on the split of --valid-split. The run also validates
+    after its last step. 0: only after the last step."""
     valid_split: Literal["valid", "test"] = "valid"
     """Split of the dataset that validations read. To evaluate a finished run on the test split,
     repeat its command with --valid-split test."""
     log_every: int = 10
-    """Number of steps between lines of metrics. The last step, and each step with a validation or a
-    checkpoint, also has a line."""
+    """Number of steps between lines of metrics. The run also writes a line for its last step, and
+    for each step with a validation or a checkpoint."""
     tensorboard: bool = False
     """Also write metrics for TensorBoard, into the run's folder."""
     wandb_project: Annotated[str, tyro.conf.arg(metavar="PROJECT")] = ""
     """Also send metrics to this project of Weights & Biases."""
     peak_tflops: float = 0.0
-    """Peak TFLOP/s of one device, to compute MFU (model FLOP/s utilization). 0: the dense bf16 peak
-    of the GPU; if thdpack does not know this GPU, MFU is not computed."""
+    """Peak TFLOP/s of one device, to compute MFU (model FLOPs utilization). 0: the dense bf16 peak
+    of the GPU. If thdpack does not know the GPU, MFU is then not computed."""
     profile: bool = False
-    """Write a torch profiler trace of three steps (the 11th to the 13th after the start or resume)
-    to OUT/trace.json."""
+    """Write a torch profiler trace to OUT/trace.json. It covers three steps: the 11th to the 13th
+    after the start or resume."""
     tensor_statistics: int = 0
     """Number of steps between statistics of activations, gradients and weights inside the layers.
-    The run writes them to OUT/statistics. 0: no statistics. Only for --backend te. To choose the
-    statistics, edit OUT/statistics/config.yaml, which the first start creates."""
+    0: no statistics. Only for --backend te. The run writes the statistics to OUT/statistics. To
+    choose them, edit OUT/statistics/config.yaml, which the first start creates."""
 
     def __post_init__(self) -> None:
         check_whole(self)

@@ -1,4 +1,4 @@
-"""Options of other trainers, and advice on what to use here instead.
+"""Options of other trainers, and advice on what to use instead.
 
 docs/coming-from.md explains the names of BioNeMo and MosaicML Streaming. A test compares that page
 with this table.

@@ -1,6 +1,7 @@
 """Presets: the published ESM-2 models with the options of their training, and a tiny model.
 
-The options are from Lin et al., Science 2023, except that we apply weight decay to matrices only.
+The options are from Lin et al., Science 2023. The only difference is that we apply weight decay to
+matrices only.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
 
 
 def model_words(model: ModelOptions) -> str:
-    """Return the words that choose a model on the command line: a preset, or the flags that give
-    its shape.
+    """Return the words that select a model on the command line: the name of a preset, or flags that
+    give the model's shape.
     """
     for name, (_, options) in PRESETS.items():
         if replace(options.model, gelu=model.gelu) == model:

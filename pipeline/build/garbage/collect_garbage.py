@@ -1,7 +1,7 @@
-"""`thdpack gc`: remove the files that no kept generation names.
+"""`thdpack gc`: remove the files that no kept generation needs.
 
 A generation is kept if it is the latest, if it is one of the last `keep` generations, or if it was
-replaced less than `grace` seconds ago. A file that no kept generation names is removed only if it
+replaced less than `grace` seconds ago. A file that no kept generation needs is removed only if it
 is older than `grace`, because a build that is still running may have written it. Readers that
 have mapped a removed shard from a local disk can still read it.
 """
@@ -41,7 +41,7 @@ class Garbage:
     kept: numbers of the kept generations
     dropped: numbers of the generations that are or would be removed
     files: size in bytes of each file that is or would be removed, by name
-    waiting: number of files that no kept generation names, but that are too young to be removed
+    waiting: number of files that no kept generation needs, but that are too young to be removed
     """
 
     kept: tuple[int, ...]
@@ -51,7 +51,7 @@ class Garbage:
 
 
 def collect_garbage(dataset: str, *, keep: int, grace: float, delete: bool) -> Garbage:
-    """Find the files that no kept generation names, and remove them if `delete` is True.
+    """Find the files that no kept generation needs, and remove them if `delete` is True.
 
     Args:
         keep: number of last generations to keep, at least 1.
@@ -102,7 +102,7 @@ def _find(out: Folder, latest: Manifest, keep: int, before: float) -> Garbage:
 
 
 def _is_unnamed(name: str, named: set[str]) -> bool:
-    """Return whether a build wrote a file that no kept generation names. All other files stay."""
+    """Return whether a build wrote a file that no kept generation needs. All other files stay."""
     if name in named:
         return False
     folder, _, own = name.partition("/")

@@ -1,4 +1,4 @@
-"""What the dry runs of `thdpack append` and `thdpack compact` examine first."""
+"""Examine the inputs of a dry run of `thdpack append` or `thdpack compact`."""
 
 from __future__ import annotations
 

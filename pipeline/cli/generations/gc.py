@@ -1,4 +1,4 @@
-"""`thdpack gc`: list or remove the files that no kept generation of a dataset names."""
+"""`thdpack gc`: list or remove the files that no kept generation of a dataset needs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pipeline.service.options import WatchOptions
 from schemas.text.option_checks import check_range
 from schemas.text.time_span import parse_span
 
-# tyro's settings of fields are here and not in pipeline.build, so that workers need not import tyro
+# tyro's settings are here, and not in pipeline.build, so that workers need not import tyro
 _Inputs = Annotated[
     tuple[str, ...],
     tyro.conf.Positional,
@@ -97,10 +97,10 @@ class GenerationsOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GcOptions:
-    """Remove the files that no kept generation of a dataset names. By default, only list them.
+    """List the files that no kept generation of a dataset needs. With --delete, remove them.
 
     The latest generation is always kept. A generation that was replaced less than --grace ago is
-    kept too, because a training run may still read it.
+    kept, too, because a training run may still read it.
 
     Example: thdpack gc data/uniref50 --delete
     """
@@ -108,10 +108,11 @@ class GcOptions:
     dataset: Dataset
     """Folder or URL of the dataset."""
     keep: int = 1
-    """Number of last generations to keep, however long ago they were replaced."""
+    """Number of latest generations to keep, even if they were replaced long ago."""
     grace: Annotated[str, tyro.conf.arg(metavar="TIME")] = "7d"
-    """Keep generations that were replaced, and files that were written, less than this time ago,
-    such as 12h or 30d. Choose a time that is longer than your longest training run."""
+    """Time such as 12h or 30d. Generations that were replaced less than this time ago are kept, and
+    so are files that were written less than this time ago. Choose a time that is longer than your
+    longest training run."""
     delete: bool = False
     """Remove the files. Without this option, the command changes nothing."""
     json: bool = False

@@ -1,8 +1,8 @@
 """Options of `thdpack preprocess` and `thdpack plan-tasks`, in the groups that the help shows.
 
-Fields, defaults and help texts are those of `PreprocessOptions`, which does not know tyro: workers
-import PreprocessOptions, and should not have to import tyro. This module adds tyro's settings, and
-divides the fields into one class for each group.
+Fields, defaults and help texts are those of `PreprocessOptions`. Workers import that class, so it
+does not import tyro, which parses the command line. This module adds tyro's settings, and divides
+the fields into one class for each group.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ INPUTS_HELP: Final = (
 )
 _OUT_HELP: Final = (
     "Folder or URL (s3://…, gs://…) of the dataset, created if it is missing. "
-    "An existing dataset stays valid until the new manifest replaces the old one."
+    "An existing dataset stays valid until the manifest of the new dataset replaces its manifest."
 )
-_PLAN_TASKS: Final = """Cut a build into tasks for a scheduler. Accepts the options of `thdpack
-preprocess`, except those that choose where and how many tasks run.
+_PLAN_TASKS: Final = """Divide a build into tasks for a scheduler. The command accepts the options
+of `thdpack preprocess`, except those that choose where tasks run and how many run at once.
 
 All machines need access to the dataset's folder. Afterwards, run every map task: `thdpack run-task
 DATASET --plan PLAN --stage map --index N`. Then run every task of the other stages that this
@@ -72,11 +72,11 @@ _SETTINGS: Final[dict[str, Any]] = {
     "scratch": Annotated[Optional[str], tyro.conf.arg(metavar="FOLDER")],  # noqa: UP045
     "timeline": Annotated[Optional[str], tyro.conf.arg(metavar="FILE")],  # noqa: UP045
 }
-"""Types of fields with settings of tyro. Other fields have the type in PreprocessOptions."""
+"""Types of fields that need settings of tyro. Other fields have their type in PreprocessOptions."""
 
 _GROUPS: Final[dict[str, tuple[str, str]]] = {
     "output": (
-        "Place and form of the dataset.",
+        "Where the dataset is written, and in which form.",
         "inputs out overwrite compression shard_mb keep_header source_release license",
     ),
     "packing": (
@@ -84,7 +84,7 @@ _GROUPS: Final[dict[str, tuple[str, str]]] = {
         "capacity max_seq_len long packer max_seqs length_multiple seed variants",
     ),
     "split": (
-        "How records are divided into train, valid and test, and what clusters do.",
+        "How records are divided into train, valid and test, and how clusters are used.",
         "split clusters sample_clusters",
     ),
     "input": (
@@ -100,8 +100,8 @@ _GROUPS: Final[dict[str, tuple[str, str]]] = {
         "executor ray_address workers memory scratch timeline dry_run log_json",
     ),
 }
-"""For each group of the help: its description, and the names of its fields. Arguments without
-hyphens have a group of their own in the help."""
+"""For each group of the help: its description, and the names of its fields. Positional arguments
+have a separate group in the help."""
 
 NOT_PLANNED: Final = {
     "--executor": "a scheduler runs planned tasks, so this option is for `thdpack preprocess` only",
@@ -111,7 +111,7 @@ NOT_PLANNED: Final = {
     "--timeline": "a scheduler runs planned tasks, so this option is for `thdpack preprocess` only",
     "--scratch": "other machines run the tasks, and cannot read a folder of this machine",
 }
-"""Options of preprocess that plan-tasks refuses, and the reason, which the error prints."""
+"""Options of preprocess that plan-tasks refuses. The error prints the reason."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _command(
 
     Args:
         text: help text of the command.
-        leave_out: flags of options that the command lacks.
+        leave_out: flags of options that the command does not have.
     """
     groups = {
         group: _group(group, about, [n for n in names.split() if flag(n) not in leave_out])

@@ -47,27 +47,26 @@ class StatsOptions:
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(metavar="FILE"),
     ] = ()
-    """Only for a dataset: count the sequences of FILE, such as the proteins of a test set, that are
-    also in the dataset. FILE is FASTA, or a table with the columns id and sequence.
-    `mmseqs:FILE` also counts similar sequences, with MMseqs2. Repeat the option for several
-    files."""
+    """Only for a dataset: count the sequences of FILE, such as a test set, that are also in the
+    dataset. FILE is FASTA, or a table with the columns id and sequence. With `mmseqs:FILE`, MMseqs2
+    also finds similar sequences. Repeat the option for several files."""
     read_tokens: bool = False
-    """Only for datasets on a local disk: also read all shards, count letters and buckets again, and
-    fail if the manifest differs."""
+    """Only for datasets on a local disk: also read all shards, count letters and buckets in them,
+    and fail if the manifest has other numbers."""
     generation: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="N|latest")
     ] = ()
-    """Only for datasets: generation to report on. Default: latest. It is a number or digest that
-    `thdpack generations` prints. With two datasets, give the option twice, in the order of the
-    datasets. The two may be generations of one dataset."""
+    """Only for datasets: generation to report on. It is `latest` (the default), or a number or
+    digest that `thdpack generations` prints. For two datasets, give the option twice, in the order
+    of the datasets. To compare two generations of a dataset, name the dataset twice."""
     capacity: Optional[int] = None  # noqa: UP045
     """Only for raw sequences: tokens per bucket of the predicted build. Default: 16384."""
     max_seq_len: Optional[int] = None  # noqa: UP045
     """Only for raw sequences: longest sequence of the predicted build, in tokens. Default:
     1024."""
     long: Optional[Long] = None  # noqa: UP045
-    """Only for raw sequences: treatment of records that are longer than --max-seq-len in the
-    predicted build. Default: truncate."""
+    """Only for raw sequences: what the predicted build does with records that are longer than
+    --max-seq-len. Default: truncate."""
     ignore: Ignore = ()
     """Only for raw sequences: in folders and globs, leave out files whose name or folder matches
     GLOB."""
@@ -88,4 +87,4 @@ class CardOptions:
     out: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045 (see options.py)
     """Write the files into this folder, a path or URL. Default: the dataset's folder."""
     overwrite: bool = False
-    """Also replace files that thdpack did not write, or that somebody has edited."""
+    """Also replace files that thdpack did not write, or that were edited later."""

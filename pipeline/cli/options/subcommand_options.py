@@ -1,6 +1,6 @@
 """Options of each subcommand. Docstrings of these dataclasses and fields are the help texts.
 
-The dataclasses check values that can be checked without reading a file.
+The dataclasses check the values, as far as this is possible without reading a file.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ class PlanTasksOptions:
 class RunTaskOptions:
     """Run one task of a planned build, or the tasks of one element of an array job.
 
-    A finished task is skipped.
+    Tasks that are already finished are skipped.
 
     Example: thdpack run-task data/uniref50 --stage map --index $SLURM_ARRAY_TASK_ID
     --array-size $SLURM_ARRAY_TASK_COUNT
     """
 
     dataset: Dataset
-    """Folder of the dataset, as --out of plan-tasks named it."""
+    """Folder or URL of the dataset, as given to plan-tasks as --out."""
     index: int
-    """Index of the task, from 0, among the tasks of --stage. Without --stage, it is the index among
-    the tasks of all stages."""
+    """Index of the task among the tasks of --stage, counted from 0. Without --stage, it is the
+    index among the tasks of all stages."""
     stage: Optional[Literal["map", "link", "draw", "reduce"]] = None  # noqa: UP045 (see options.py)
     """Stage of the task. All tasks of a stage must finish before the next stage starts. The stage
     `link` has tasks only with --clusters or --sample-clusters, and `draw` only with
     --sample-clusters."""
     array_size: Optional[int] = None  # noqa: UP045
-    """Number of elements of the array job. It may be less than the number of tasks. The command
-    runs the tasks index, index + array-size, index + 2 × array-size, … of the stage."""
+    """Number of elements of the array job, which may be less than the number of tasks. The command
+    then runs the tasks index, index + array-size, index + 2 × array-size, … of the stage."""
     plan: Optional[str] = None  # noqa: UP045
-    """Digest of the plan, which plan-tasks printed. The command fails if the dataset now has
-    another plan."""
+    """Digest of the plan, which plan-tasks printed. The command fails if the plan of the dataset
+    has been replaced by another."""
     log_json: bool = False
     """Print one JSON object per line instead of text."""
 
@@ -81,12 +81,12 @@ class CommitOptions:
     """
 
     dataset: Dataset
-    """Folder of the dataset, as --out of plan-tasks named it."""
+    """Folder or URL of the dataset, as given to plan-tasks as --out."""
     workers: Optional[int] = None  # noqa: UP045
     """Number of processes. Default: one for each core."""
     plan: Optional[str] = None  # noqa: UP045
-    """Digest of the plan, which plan-tasks printed. The command fails if the dataset now has
-    another plan."""
+    """Digest of the plan, which plan-tasks printed. The command fails if the plan of the dataset
+    has been replaced by another."""
     log_json: bool = False
     """Print one JSON object per line instead of text."""
 
@@ -99,7 +99,7 @@ class CommitOptions:
 class VerifyOptions:
     """Check every file of a dataset against its manifest, and every bucket against the format.
 
-    Print one line for each problem. The exit code is 1 if there are problems.
+    The command prints one line for each problem. If there are problems, the exit code is 1.
 
     Example: thdpack verify data/uniref50 --deep
     """
@@ -133,8 +133,8 @@ class InspectOptions:
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
-    """Id, accession or entry name of the records to show. The command prints the shard and row of
-    each kept record, and for any other record the reason why it was left out."""
+    """Id, accession or entry name of the records to show. For each kept record, the command prints
+    its shard and row. For any other record, it prints why the record was left out."""
     generation: GenerationName = LATEST
     """Generation to show: latest, or a number or digest that `thdpack generations` prints."""
 
@@ -150,8 +150,8 @@ class InspectOptions:
 class BenchReaderOptions:
     """Read a dataset in training order; print tokens/s, latency per bucket and bytes read.
 
-    The command copies each bucket's tokens into one buffer. Run it twice: in the second run, local
-    files are in the page cache, and remote shards are in --cache-dir.
+    The command copies the tokens of each bucket into the same buffer. Run the command twice: in the
+    second run, local files are in the page cache, and remote shards are in --cache-dir.
 
     Example: thdpack bench-reader s3://bucket/uniref50 --world-size 8 --seconds 30
     """
@@ -169,12 +169,12 @@ class BenchReaderOptions:
     world_size: int = 1
     """Number of ranks that share the dataset."""
     cache_dir: Optional[str] = None  # noqa: UP045
-    """Folder for cached shards. Default for a remote dataset: $XDG_CACHE_HOME/thdpack. A local
-    dataset is cached only if this option is given."""
+    """Folder on a local disk, to cache shards of a remote dataset. Default:
+    $XDG_CACHE_HOME/thdpack. A dataset at a local path is cached only if this option is given."""
     cache_bytes: ByteSize = 32 << 30
-    """Maximum bytes of shards in --cache-dir, for example 20G."""
+    """Maximum total size of the shards in --cache-dir, in bytes or for example 20G."""
     prefetch: int = 4
-    """Number of shards to fetch, verify and memory-map ahead of those in use."""
+    """Number of shards to fetch, verify and memory-map in advance."""
     generation: GenerationName = LATEST
     """Generation to read: latest, or a number or digest that `thdpack generations` prints."""
     log_json: bool = False
@@ -214,16 +214,16 @@ class PlanOptions:
     """Folder or URL of the dataset. Required. For a mixture, name its largest dataset."""
     model: Annotated[str, tyro.conf.arg(help=_MODEL_HELP)] = "esm2-650m"
     gpus: str = "8xH200"
-    """Number and kind of GPUs. The kind is H200, or H100 with 80 GB. If there are more than eight
-    GPUs, nodes have at most eight each. For other nodes, give three parts: 4x2xH200 is four nodes
-    with two GPUs each."""
+    """Number and kind of GPUs. The kind is H200 or H100 (80 GB). More than eight GPUs are divided
+    among nodes of at most eight. For other nodes, give three parts: 4x2xH200 is four nodes with two
+    GPUs each."""
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = field(default=0, metadata={"example": "100B", "units": True})
-    """Number of tokens of the whole run, such as 100B (M, B and T are powers of 1,000) or 1e11. 0
-    stands for 500,000 steps, as in the published ESM-2 runs, but for at most 100 epochs of the
-    dataset. `thdpack train` without --steps does the same. With --init-from, `thdpack train` trains
-    at most 20 epochs."""
+    """Number of tokens of the whole run, such as 100B (M, B and T are powers of 1,000) or 1e11.
+    With 0, the plan is for 500,000 steps, as in the published ESM-2 runs, but for at most 100
+    epochs of the dataset. `thdpack train` without --steps trains the same number of steps (with
+    --init-from, at most 20 epochs)."""
     log_json: bool = False
     """Print JSON instead of text."""
 
