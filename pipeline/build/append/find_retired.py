@@ -1,5 +1,7 @@
 """Find the records that `thdpack append --retire` retires.
 
+A retired record is listed in retired/. Its sequences stay in the shards. Steps:
+
 1. Read the list of ids, and write it to a work file.
 2. Scan records/ of the current generation for these ids, in parallel tasks
    (`pipeline/build/retire/`).

@@ -89,8 +89,8 @@ class ObjectDestination:
 
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:
-        """Reserve nothing, because a store has no locks. If another build caused an error, raise
-        an error that says so."""
+        """Reserve nothing, because a store has no locks. If an error occurs after another build
+        has committed, raise an error that names the other build as the cause."""
         try:
             yield
         except (LostRaceError, LostCommitError):

@@ -61,7 +61,7 @@ def collect_garbage(dataset: str, *, keep: int, grace: float, delete: bool) -> G
         BuildError: a build is running, or a file cannot be removed.
     """
     destination = open_destination(dataset)
-    read_manifest(dataset)  # explains what is wrong with a folder that is no dataset
+    read_manifest(dataset)  # if the folder is not a dataset, the error explains why
     with destination.claim():
         found = _find(destination.out, read_manifest(dataset), keep, time.time() - grace)
         if delete:
