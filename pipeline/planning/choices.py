@@ -1,4 +1,5 @@
-"""Choices for training options that are `auto`. The trainer and `thdpack plan` both use them."""
+"""Choose the values of training options that are `auto`. The trainer and `thdpack plan` both use
+this module."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class EpochOrder:
 
         Args:
             counts: int64[S], number of buckets of each shard, at least 1.
-            first_shard: id of the first of these shards. The ids of the others follow.
+            first_shard: id of the first of these shards. The ids are consecutive.
         """
         self._key = mix_all(seed, epoch)
         order = np.argsort(
