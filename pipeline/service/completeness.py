@@ -46,7 +46,7 @@ class Seen:
 class Sorted:
     """The files of one scan.
 
-    complete: files to take, in the order in which they came
+    complete: files to take, in order of arrival
     waiting: files that may still change
     refused: files that can never be taken; `Candidate.refusal` has the reason
     """
@@ -109,7 +109,7 @@ class Completeness:
         )
 
     def forget(self, name: str) -> None:
-        """Forget a file, so that its settle time begins anew."""
+        """Forget a file, so that its settle time starts again."""
         self._seen.pop(name, None)
 
     def _followed(self, candidate: Candidate, now: float, wall: float) -> Seen:

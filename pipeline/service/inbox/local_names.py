@@ -26,12 +26,12 @@ def free_target(root: Path, name: str, reason: str) -> str:
 
 
 def write_reason(target: Path, reason: str) -> None:
-    """Write the reason of a rejected file beside it, unless it is there already."""
+    """Write the reason into a text file beside a rejected file, unless that file has it already."""
     content = _encoded(reason)
     path = _reason_path(target)
     if _holds(path, content):
         return
-    # never through a link, and never into a file that somebody delivered
+    # do not follow a link, and do not overwrite a file that a user delivered
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
         with open(descriptor, "wb") as file:
