@@ -12,7 +12,7 @@ A thread in each rank detects the failure:
 3. Each thread sets a key of its own in the store, and waits a few seconds for the keys of all
    ranks. A rank without a key is lost.
 
-A rank that Ctrl-C ends sets the key `interrupted` before it ends. The other ranks then end in the
+When Ctrl-C ends a rank, the rank first sets the key `interrupted`. The other ranks then end in the
 same way, and name no lost rank.
 
 A thread answers even if the main thread or the GPU of its process waits in a collective. A rank is

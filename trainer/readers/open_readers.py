@@ -216,7 +216,7 @@ def _check_dataset(options: TrainOptions, url: str, manifest: Manifest) -> None:
     """Check that the model can be trained on a dataset.
 
     Raises:
-        ValueError: the dataset does not suit the model or the options.
+        ValueError: the dataset is not compatible with the model or the options.
     """
     shown = without_credentials(url)
     if manifest.vocabulary != ESM2.name:
