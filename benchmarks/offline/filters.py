@@ -38,7 +38,7 @@ GENERA: Final = ("Escherichia", "Bacillus", "Homo", "Streptomyces", "Candidatus 
 SPECIES: Final = ("coli", "subtilis", "sapiens", "sp.", "adhaerens")
 STRAINS: Final = 60
 MEMORY: Final = 4
-"""The memory of a build, mostly cached files, is at most this many times the size of its FASTA."""
+"""Upper limit of a build's memory (mostly cached files), as a multiple of the size of its FASTA."""
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 

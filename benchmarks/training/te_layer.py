@@ -48,8 +48,8 @@ FP8_LIMITS: Final = (0.25, 0.5)
 """Largest output error and largest gradient error of a correct FP8 rung. In a pass, FP8 gradients
 are rounded to two bits of mantissa several times."""
 SETTLING: Final = 4
-"""Number of passes of each rung. The results of the last one are compared. With delayed scaling,
-FP8 scales come from earlier passes, so those of the first pass do not suit its values."""
+"""Number of passes of each rung. The results of the last pass are compared. With delayed scaling, a
+pass takes its FP8 scales from earlier passes, so the scales of the first pass are arbitrary."""
 
 
 class Problem:
