@@ -1,7 +1,7 @@
 """The data model of leaks and of excluded records.
 
-A leak is a sequence or a cluster that two splits share, or an entry of another file, such as a test
-set, that is also in the dataset. A build excludes records to avoid leaks.
+A leak is a sequence or a cluster that two splits share. An entry of another file, such as a test
+set, is also a leak if the dataset contains it. A build excludes records to avoid leaks.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from pipeline.service.inbox.inbox import ERROR_SUFFIX, free_name, with_suffix
 def free_target(root: Path, name: str, reason: str) -> str:
     """Return a name below `root` under which a file can be moved there.
 
-    A part of the name gets a suffix such as ~1 if it would replace another file, or if it names a
-    folder where `root` has a file or a link. With a reason, the text file beside the new name must
-    be free too, or hold this reason.
+    A part of the name gets a suffix such as ~1 in two cases: it would replace another file, or it
+    is a folder but `root` has a file or a link of that name. With a reason, the name of the text
+    file beside the new name must be free, too, or that file must hold this reason.
     """
     *folders, last = name.split("/")
     here = root
