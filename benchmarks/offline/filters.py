@@ -6,7 +6,7 @@
 
 Each command copies the first FASTA file to the second, unless the second file exists. The copy has
 generated UniRef50 headers of about 128 bytes. The first two commands build from the copy, with a
-filter and without. The third command measures the cost of reading the values in headers: it also
+filter and without. The third command measures the cost of reading the values in headers. It also
 writes a file of the same size whose headers have an unknown format, and builds from both files.
 Each command alternates its two kinds of build.
 """

@@ -32,7 +32,7 @@ def compact(options: CompactOptions, report: Reporter) -> Built:
     Return the dataset unchanged if it has one generation, or was compacted and did not grow since.
 
     Args:
-        options: options of the command. Its inputs are all inputs of the dataset, in any order.
+        options: options of the command. They name all inputs of the dataset, in any order.
     Raises:
         InputError: an input cannot be read.
         DatasetError: the dataset is missing or damaged, or its inputs are not those of `options`.

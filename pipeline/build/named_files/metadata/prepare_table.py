@@ -7,7 +7,7 @@
 
 The work file is an Arrow file. Its columns are the hash, the row's number in the table, the key and
 the other columns of the table. The key's column has an empty name. Equal hashes are in one batch.
-This needs about 0.5 GB of memory for any table, and room on the disk for two copies of the table.
+The sort needs about 0.5 GB of memory for any table, and disk space for two copies of the table.
 """
 
 from __future__ import annotations
