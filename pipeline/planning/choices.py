@@ -19,7 +19,7 @@ LARGEST_GATHERED: Final = 0.25
 step`."""
 MOST_BUCKETS: Final = 16
 """Largest number of buckets that are merged into a micro-batch (the part of a step that a rank
-computes at once)."""
+computes in one pass)."""
 GAIN: Final = 0.02
 """Smallest gain in time that is worth the memory of a larger micro-batch."""
 ROOM_OF_MERGED: Final = 0.8

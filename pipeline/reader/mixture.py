@@ -37,7 +37,7 @@ from schemas.shard import Bucket
 from schemas.text.generation import Generation, generation_of_each
 
 _TABLE: Final = 1 << 16
-"""Approximate number of positions, over all ranks, that are assigned to datasets at once."""
+"""Approximate number of positions, over all ranks, that are assigned to datasets in one call."""
 
 
 @naming_our_arguments

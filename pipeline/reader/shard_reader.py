@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BLOCK: Final = 8192
-"""Number of positions computed at once. With this many positions, numpy's overhead is small."""
+"""Number of positions that one call computes, so large that numpy's overhead is small."""
 
 
 @naming_our_arguments

@@ -8,7 +8,7 @@ A file is complete if one of these conditions holds:
 
 The settle time is measured with this machine's monotonic clock. The measurement begins when the
 service first sees this version of the file. If the service has not seen the file before, the age of
-the file's time stamp counts, too. An old file is therefore complete at once. Time stamps in the
+the file's time stamp counts, too. An old file is therefore complete immediately. Time stamps in the
 future are ignored.
 """
 

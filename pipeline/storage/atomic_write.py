@@ -88,7 +88,7 @@ class Finisher:
 
 
 def finish_by(finisher: Finisher | None, how: Callable[[], None]) -> None:
-    """Run a function in a finisher's threads. Without a finisher, run it at once."""
+    """Run a function in a finisher's threads. Without a finisher, run it immediately."""
     if finisher is None:
         how()
     else:

@@ -1,4 +1,4 @@
-"""`thdpack watch` in a process of its own."""
+"""`thdpack watch` in a separate process."""
 
 from __future__ import annotations
 
