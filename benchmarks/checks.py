@@ -4,8 +4,7 @@
 
 All files are created in a temporary folder and read from the page cache. One rank compares a
 checkpoint with its hashes, as a resumed run does. A reader computes a shard's hash each time that
-the reader maps the shard into memory, but checks the shard's buckets only the first time in a
-process.
+it maps the shard into memory. It checks the shard's buckets only the first time in a process.
 """
 
 from __future__ import annotations

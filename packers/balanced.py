@@ -31,9 +31,9 @@ from packers._check import checked_lengths
 from packers.baselines import pack_next_fit
 
 WINDOW_BUCKETS: Final = 512
-"""Number of buckets that are filled together. On Swiss-Prot with 16,384 tokens per bucket, the
-spread (coefficient of variation) of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for
-windows of 512 buckets. See docs/decisions/0002-balanced-window-of-512.md."""
+"""Number of buckets that are filled together. The spread is the coefficient of variation of
+Σ length². On Swiss-Prot with 16,384 tokens per bucket, it is 0.0066 for windows of 256 buckets and
+0.0038 for windows of 512 buckets. See docs/decisions/0002-balanced-window-of-512.md."""
 
 RESERVE: Final = 512
 """Number of additional sequences from which step 3 chooses. With a smaller reserve, some gaps stay

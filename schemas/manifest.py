@@ -67,9 +67,9 @@ _OMITTED: Final = ("more_variants", "sampled_clusters", "history", "retired")
 class Manifest(SequenceLimits):
     """The manifest of a dataset. docs/reference/format.md explains every key.
 
-    A variant holds all kept records, shuffled, cropped and packed anew. With --sample-clusters, it
-    holds only one kept record of each cluster. `shards`, `splits` and all counts describe variant
-    0. `more_variants` has the other variants.
+    A variant holds all kept records, shuffled, cropped and packed with a seed of its own. With
+    --sample-clusters, it holds only one kept record of each cluster. `shards`, `splits` and all
+    counts describe variant 0. `more_variants` has the other variants.
     """
 
     build: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]

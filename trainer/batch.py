@@ -1,11 +1,12 @@
 """Choose the batch (number of buckets in a step, over all ranks) and the number of steps.
 
-The preset's batch suits large corpora and GPUs. On a small dataset, a step with this batch could be
-several epochs. On a CPU, the step would take half an hour or more. In these two cases the default
-batch is smaller. A batch that the user chooses is not reduced. A resumed run keeps its batch.
+The preset's batch is meant for large corpora and GPUs. On a small dataset, a step with this batch
+could be several epochs. On a CPU, the step would take half an hour or more. In these two cases the
+default batch is smaller. A batch that the user chooses is not reduced. A resumed run keeps its
+batch.
 
-The preset's number of steps also suits large corpora. The default number is smaller if the preset's
-steps would be more than 100 epochs (with --init-from, more than FEW_EPOCHS). See
+The preset's number of steps is also meant for large corpora. The default number is smaller if the
+preset's steps would be more than 100 epochs (with --init-from, more than FEW_EPOCHS). See
 `pipeline.planning.choices.default_steps`.
 """
 

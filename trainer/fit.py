@@ -134,7 +134,7 @@ def _shard(
 
 
 def _check_shard(compute: ComputeOptions, topology: Topology) -> None:
-    """Check that other options suit --shard.
+    """Check that other options are compatible with --shard.
 
     Raises:
         ValueError: an option has no effect or cannot work.

@@ -11,8 +11,8 @@ plain text. One process reads the table, as in a build. Then several processes
 (`--workers`) look up as many random members as the table has rows. Each task looks up
 PARTITION_RECORDS members.
 
-With `--merge`, the benchmark writes the results of draw tasks for this number of members, in
-clusters of 5 members on average, and merges them in one process.
+With `--merge`, the benchmark writes the results of draw tasks for this number of members. The
+clusters have 5 members on average. The benchmark then merges these results in one process.
 """
 
 from __future__ import annotations

@@ -5,10 +5,14 @@
 
 The test set consists of evenly spaced records of the FASTA file. A third of them are unchanged, a
 third lack ten residues at each end, and a third have ten more residues at each end. The benchmark
-times a build without --exclude, a build that excludes the sequences of the test set, and a build
-that excludes the same records by a list of their ids. With --mmseqs, it also times a build that
-searches the test set with MMseqs2. CPU time is the sum over all processes of a build except
-MMseqs2.
+times these builds:
+
+- without --exclude
+- with --exclude, and the sequences of the test set
+- with --exclude, and a list of the ids of the same records
+- only with --mmseqs: with a search of the test set by MMseqs2
+
+CPU time is the sum over all processes of a build except MMseqs2.
 """
 
 from __future__ import annotations

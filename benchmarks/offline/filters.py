@@ -6,7 +6,7 @@
 
 Each command copies the first FASTA file to the second, unless the second file exists. The copy has
 generated UniRef50 headers of about 128 bytes. The first two commands build from the copy, with a
-filter and without. The third command measures the cost of reading the values in headers: it also
+filter and without. The third command measures the cost of reading the values in headers. It also
 writes a file of the same size whose headers have an unknown format, and builds from both files.
 Each command alternates its two kinds of build.
 """
@@ -38,7 +38,7 @@ GENERA: Final = ("Escherichia", "Bacillus", "Homo", "Streptomyces", "Candidatus 
 SPECIES: Final = ("coli", "subtilis", "sapiens", "sp.", "adhaerens")
 STRAINS: Final = 60
 MEMORY: Final = 4
-"""The memory of a build, mostly cached files, is at most this many times the size of its FASTA."""
+"""Upper limit of a build's memory (mostly cached files), as a multiple of the size of its FASTA."""
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 

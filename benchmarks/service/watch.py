@@ -89,7 +89,7 @@ def _idle(watch: list[str], seconds: float) -> None:
         assert service.stdout is not None
         while b'"started"' not in service.stdout.readline():
             pass
-        time.sleep(5)  # the start is no part of the measurement
+        time.sleep(5)  # do not measure the start-up
         before = _cpu_seconds(service.pid)
         time.sleep(seconds)
         share = (_cpu_seconds(service.pid) - before) / seconds

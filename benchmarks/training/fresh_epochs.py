@@ -1,7 +1,7 @@
 """Measure the gain of variants with random windows over one variant of truncated records.
 
-A variant is one pass over all records, shuffled, cropped and packed anew. Each epoch reads the next
-variant.
+A variant is one pass over all records, shuffled, cropped and packed with its own seed. Each epoch
+reads the next variant.
 
     python -m benchmarks.training.fresh_epochs --fasta swissprot.fasta --folder work
     python -m benchmarks.training.fresh_epochs --folder work --seeds 0 1 2   # needs a GPU

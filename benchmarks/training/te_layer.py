@@ -9,9 +9,9 @@ without an optimizer step. A block is several passes that are timed together.
 
 1. Compare the outputs and gradients of each rung with those of plain torch in fp32. All rungs get
    the same weights, the same input and the same gradient of the output.
-   - An error is ‖difference‖ / ‖reference‖. The layer computes y = x + f(x). For the errors of y
-     and of the gradient of x, ‖reference‖ is the norm of the part that f contributes: y − x, and
-     the gradient of x minus the gradient of y.
+   - An error is ‖difference‖ / ‖reference‖. The layer computes y = x + f(x). For two errors,
+     ‖reference‖ is the norm of only the part that f contributes. This part is y − x for the error
+     of y. For the error of the gradient of x, it is the gradient of x minus the gradient of y.
    - The gradient error is the largest error among the gradients of the input and of all parameters.
    - A bf16 rung fails if an error is more than twice the error of plain torch in bf16. An FP8 rung
      fails if an error is above FP8_LIMITS.
@@ -48,8 +48,8 @@ FP8_LIMITS: Final = (0.25, 0.5)
 """Largest output error and largest gradient error of a correct FP8 rung. In a pass, FP8 gradients
 are rounded to two bits of mantissa several times."""
 SETTLING: Final = 4
-"""Number of passes of each rung. The results of the last one are compared. With delayed scaling,
-FP8 scales come from earlier passes, so those of the first pass do not suit its values."""
+"""Number of passes of each rung. The results of the last pass are compared. With delayed scaling, a
+pass takes its FP8 scales from earlier passes, so the scales of the first pass are arbitrary."""
 
 
 class Problem:

@@ -38,8 +38,8 @@ class Built:
     notes: lines that name files and ids of --exclude that no record matches; empty if `fresh` is
         False.
     added: manifest of the new records only, after an append; else None
-    known: after an append, the inputs whose content the dataset had, by path or URL, each with the
-        name of the input that has this content
+    known: after an append, for each input whose content the dataset already had, by path or URL:
+        the name of the dataset's input with that content
     mmseqs_seconds: duration of the runs of MMseqs2 in seconds; 0 after array jobs.
     resumed: True if an earlier run finished some tasks; False after array jobs.
     retired: after an append with --retire, the number of records that it retired; else None

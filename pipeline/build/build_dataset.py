@@ -247,7 +247,7 @@ class Build:
     def _search(self, job: Job) -> Job:
         """Search or cluster the records that the map stage kept. Return a job with the results."""
         prepared, started = list(job.prepared), time.perf_counter()
-        # one task at a time, because MMseqs2 uses all cores; 0 bytes, because none are reported
+        # one task at a time, because MMseqs2 uses all cores; 0, because the tasks report no bytes
         for task in search_tasks(job, self._plan, workers_of(self.options)):
             prepared[task.index] = self.phases.run(task.purpose, [task], 0)[0]
             self._mmseqs_seconds = time.perf_counter() - started
@@ -281,8 +281,8 @@ class Build:
             merge_members(job, draws)
 
     def earlier_clusters(self, job: Job, links: Sequence[LinkResult]) -> EarlierClusters:
-        """Return the clusters of earlier generations that have new records: none in a build that
-        does not append.
+        """Return the clusters of earlier generations that have new records; empty unless this build
+        appends.
 
         Args:
             links: results of all link tasks.

@@ -39,7 +39,7 @@ def prepared(
 
     Raises:
         InputError: an input cannot be read, or the destination lies inside an input.
-        OptionError: the destination holds other files, or an option does not suit the inputs.
+        OptionError: the destination holds other files, or an option does not apply to the inputs.
         DatasetError: another dataset or task list exists, and --overwrite was not given.
         BuildError: another build is running.
     """
@@ -153,11 +153,9 @@ def existing_dataset(destination: Destination, options: PreprocessOptions) -> Ma
 def refuse_other_dataset(
     existing: Manifest, options: PreprocessOptions, planned: Plan, out: str
 ) -> None:
-    """Refuse to replace a dataset with other options, another version, or other files.
+    """Refuse to replace a dataset that has other options, another version, or other files.
 
-    A file is another one if its name or size differs.
-
-    This check reads neither the inputs nor the files that options name.
+    Files are compared by name and size. Their content is not read.
 
     Raises:
         OtherOptionsError: the options differ, and --overwrite was not given.

@@ -1,8 +1,8 @@
 """Run a task again if a file that the task wrote was damaged later.
 
-A work file is a file that one task writes for later tasks, such as a spill (records from a map
-task) or a rest (sequences that did not fill a bucket). A marker is a file that says that a task has
-finished.
+A work file is a file that one task writes for later tasks. Examples are a spill (records from a map
+task) and a rest (sequences that did not fill a bucket). A marker is a file that says that a task
+has finished.
 """
 
 from __future__ import annotations

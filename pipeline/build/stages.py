@@ -1,10 +1,17 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Prepare tasks, which convert the files that options name, run first, then map and hash tasks, search
-tasks (for option values that begin with `mmseqs:`), link tasks (with --clusters or
---sample-clusters), draw tasks (with --sample-clusters), reduce tasks and rest tasks. A rest is a
-file of sequences that did not fill a bucket. A rest task packs the sequences of several rests. Rest
-tasks may have several levels. The tasks of one stage, or of one level, do not depend on each other.
+Tasks run in this order:
+
+1. prepare tasks: convert the files that options name
+2. map and hash tasks
+3. search tasks, for option values that begin with `mmseqs:`
+4. link tasks, with --clusters or --sample-clusters
+5. draw tasks, with --sample-clusters
+6. reduce tasks
+7. rest tasks, in one or more levels: each packs the sequences of several rests
+
+A rest is a file of sequences that did not fill a bucket. The tasks of one stage, or of one level,
+do not depend on each other.
 
 A partition is a subset of the records, chosen by hash. A variant is a pass over the kept records
 with its own seed.

@@ -61,8 +61,8 @@ class ExecutorRequest:
     """Requirements that a build has for its executor.
 
     out: the dataset's folder, to which every worker needs access
-    workers: maximum number of tasks that run at once on this machine; computed from --workers, the
-        number of cores and the memory
+    workers: maximum number of tasks that run in parallel on this machine; computed from --workers,
+        the number of cores and the memory
     asked_workers: value of --workers
     address: value of --ray-address
     """

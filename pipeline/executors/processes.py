@@ -40,9 +40,9 @@ def preload(*modules: str) -> None:
 def _start_fork_server() -> None:
     """Start the fork server, unless it runs already.
 
-    SIGINT is blocked meanwhile, because processes inherit blocked signals. Otherwise, a Ctrl-C
-    would end the fork server with a traceback while it imports modules: it ignores SIGINT only
-    after its imports.
+    SIGINT is blocked while the server starts, and the server inherits this block. The server itself
+    ignores SIGINT only after its imports. Without the block, a Ctrl-C during the imports would end
+    the server with a traceback.
     """
     from multiprocessing import forkserver, resource_tracker
 
@@ -130,7 +130,7 @@ class ProcessExecutor:
             except (BrokenProcessPool, EOFError, ConnectionError) as error:
                 # EOFError and ConnectionError mean that the fork server died
                 raise BuildError(_KILLED) from error
-            # `wait` of concurrent.futures would look at all pending tasks after each one
+            # `wait` of concurrent.futures would scan all pending tasks each time a task ends
             done: SimpleQueue[Future[Any]] = SimpleQueue()
             for future in pending:
                 future.add_done_callback(done.put)

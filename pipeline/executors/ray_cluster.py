@@ -48,7 +48,7 @@ class RayExecutor:
         Args:
             out: the dataset's folder, which every node must see.
             address: address of a cluster. None starts a cluster on this machine.
-            workers: maximum number of tasks that run at once. None means one task per core.
+            workers: maximum number of tasks that run in parallel. None means one task per core.
         Raises:
             BuildError: Ray is not installed, or no cluster answers at the address.
         """

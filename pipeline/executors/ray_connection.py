@@ -109,7 +109,7 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
             reason = f"no cluster answers ({error})"
         raise BuildError(f"--ray-address {address}: {reason}") from error
     finally:
-        # Ray has installed a handler that exits at once; restore ours, which stops cleanly
+        # Ray has installed a handler that exits immediately; restore ours, which stops cleanly
         signal.signal(signal.SIGTERM, handler)
 
 

@@ -19,9 +19,9 @@ def keep_memory() -> None:
     """Make malloc keep freed memory, in one arena for all threads.
 
     Tasks free and allocate tens of MB again and again. If malloc returned the memory to the system,
-    page faults and zeroing of pages would take 5 % of the time of a local build, and 15 % of a
-    build on a store. A process never keeps more memory than its peak. If the C library has no
-    mallopt, this function does nothing.
+    the kernel would have to map and zero the pages again. This would take 5 % of the time of a
+    local build, and 15 % of a build on a store. A process never keeps more memory than its peak. If
+    the C library has no mallopt, this function does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

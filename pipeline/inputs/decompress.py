@@ -233,7 +233,7 @@ class _Parts(io.RawIOBase):
         """Begin to read the next part, or return False at the end of the archive.
 
         Raises:
-            DamagedArchiveError: data of another kind follow the last part that was read.
+            DamagedArchiveError: the last part is followed by other data.
         """
         self._rest = self._decoder.unused_data
         if self._kind.padded:

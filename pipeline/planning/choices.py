@@ -1,4 +1,5 @@
-"""Choices for training options that are `auto`. The trainer and `thdpack plan` both use them."""
+"""Choose the values of training options that are `auto`. The trainer and `thdpack plan` both use
+this module."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LARGEST_GATHERED: Final = 0.25
 step`."""
 MOST_BUCKETS: Final = 16
 """Largest number of buckets that are merged into a micro-batch (the part of a step that a rank
-computes at once)."""
+computes in one pass)."""
 GAIN: Final = 0.02
 """Smallest gain in time that is worth the memory of a larger micro-batch."""
 ROOM_OF_MERGED: Final = 0.8

@@ -31,8 +31,8 @@ recomputation, the figures of bf16 are used for FP8 too."""
 CONSTANT_BYTES: Final = 1 << 28
 """Fixed memory in bytes that every setting needs, in addition to the computed parts."""
 GATHERED_LAYERS: Final = 3
-"""Number of layers whose complete parameters and gradients are in memory at the same time, with
-`--reshard layer`: one computes, one is being gathered, and one is being reduced."""
+"""Number of layers whose complete parameters and gradients are in memory at the same time with
+`--reshard layer`. One layer computes, one is being gathered, and one is being reduced."""
 
 ROOM: Final = 0.93
 """Largest share of a GPU's memory that a plan uses. The rest is for fragmentation, communication

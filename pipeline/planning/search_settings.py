@@ -1,7 +1,7 @@
 """Search for settings of a training run that fit into a cluster's memory, and sort them by speed.
 
 1. List the context-parallel sizes 1, 2, 4 and 8. A size must divide the number of GPUs of a node,
-   must not exceed the model's number of heads, and 16 × size must divide the bucket's capacity.
+   and must not exceed the model's number of heads. 16 × size must divide the bucket's capacity.
 2. For each size, list combinations of micro-batch, recomputation, sharding and replication. The
    batch of a combination must be within 15 % of the published batch or, for a small dataset, of the
    smaller batch that the trainer chooses.
@@ -39,8 +39,8 @@ _RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
 BATCH_TOLERANCE: Final = 0.15
 """Largest difference between a batch and the wanted batch, as a share of the wanted batch."""
 WORTH_NO_FLAGS: Final = 1.03
-"""A faster setting is preferred to the trainer's own choice only if the ratio of their speeds is
-above this, because the trainer's own choice needs fewer flags."""
+"""Smallest ratio of speeds at which a faster setting is preferred to the trainer's own choice. The
+trainer's own choice needs fewer flags, so a small gain is not worth the flags."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

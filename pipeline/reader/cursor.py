@@ -57,7 +57,7 @@ class GlobalCursor(Iterator[Bucket]):
             take: function that yields the buckets at ascending positions.
             stop: function that ends the threads. `stop` and `take` must not refer to this object.
                 A reference would keep the object alive, and its threads would never end.
-            block: number of positions to pass to `take` at once.
+            block: number of positions to pass to `take` in one call.
         """
         self._endless = partial(_endless, take, ranks.groups, block)
         self._ranks = ranks

@@ -1,7 +1,7 @@
 """After a fork, notify the objects that have threads or locks.
 
 A forked process has only the thread that called fork. If another thread held a lock during the
-fork, the lock stays locked for ever in the new process.
+fork, the lock stays locked forever in the new process.
 """
 
 from __future__ import annotations

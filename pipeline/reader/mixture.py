@@ -37,7 +37,7 @@ from schemas.shard import Bucket
 from schemas.text.generation import Generation, generation_of_each
 
 _TABLE: Final = 1 << 16
-"""Approximate number of positions, over all ranks, that are assigned to datasets at once."""
+"""Approximate number of positions, over all ranks, that are assigned to datasets in one call."""
 
 
 @naming_our_arguments
@@ -69,9 +69,12 @@ class Mixture(ReaderOptions, GlobalCursor):
     Raises:
         DatasetError: one of the datasets or generations is missing, damaged, or cannot be reached.
         InputError: no file system is installed for a URL's protocol.
-        ValueError: the shares sum to more than MAX_RUN, the datasets differ in capacity or
-            vocabulary, a generation is wrong or missing, the options about ranks contradict each
-            other, or the cache cannot hold the shards in use and the prefetched shards.
+        ValueError: one of these:
+            - the shares sum to more than MAX_RUN
+            - the datasets differ in capacity or vocabulary
+            - a generation is wrong or missing
+            - the options about ranks contradict each other
+            - the cache cannot hold the shards in use and the prefetched shards
     """
 
     datasets: Sequence[tuple[str | Path, Weight]] | Mapping[str, Weight]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BLOCK: Final = 8192
-"""Number of positions computed at once. With this many positions, numpy's overhead is small."""
+"""Number of positions that one call computes, so large that numpy's overhead is small."""
 
 
 @naming_our_arguments
@@ -67,8 +67,10 @@ class ShardReader(ReaderOptions, GlobalCursor):
         DatasetError: the dataset, generation or split is missing, damaged, or cannot be reached.
         InputError: no file system is installed for the URL's protocol. The message names the
             package to install.
-        ValueError: the options about ranks contradict each other, seed, prefetch or generation is
-            out of range, or the cache cannot hold the shards in use and the prefetched shards.
+        ValueError: one of these:
+            - the options about ranks contradict each other
+            - seed, prefetch or generation is out of range
+            - the cache cannot hold the shards in use and the prefetched shards
     """
 
     url: str | Path

@@ -139,9 +139,9 @@ class SplitReader:
     def working_set(self, step: int) -> int:
         """Return the number of bytes that the cache must have room for; 0 without a cache.
 
-        Three kinds of shards are in use at once: those of the window, the prefetched shards, and
-        those that hold the `step` buckets of one step. The result assumes that the shards in use
-        are the largest shards of the split.
+        Three kinds of shards are in use at the same time: those of the window, the prefetched
+        shards, and those that hold the `step` buckets of one step. The result assumes that the
+        shards in use are the largest shards of the split.
         """
         if self._cache is None:
             return 0

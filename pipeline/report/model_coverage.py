@@ -11,8 +11,8 @@ class ClusterCoverage:
 
     clusters: number of clusters
     members: number of kept records in clusters
-    shown: for n = 1, 2, 4, … and n = number of variants, the number of members that are in at least
-      one of the first n variants
+    shown: number of members that are in at least one of the first n variants, by n. The keys n are
+      1, 2, 4, … and the number of variants
     """
 
     clusters: int
@@ -26,8 +26,8 @@ class Coverage:
 
     variants: number of variants
     residues: number of residues of kept records, before cropping
-    shown: for n = 1, 2, 4, … and n = number of variants, the number of these residues that are in a
-      bucket of at least one of the first n variants
+    shown: number of these residues that are in a bucket of at least one of the first n variants, by
+      n. The keys n are 1, 2, 4, … and the number of variants
     sampled: coverage of clusters; None without --sample-clusters
     """
 

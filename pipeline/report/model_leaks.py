@@ -1,7 +1,7 @@
 """The data model of leaks and of excluded records.
 
-A leak is a sequence or a cluster that two splits share, or an entry of another file, such as a test
-set, that is also in the dataset. A build excludes records to avoid leaks.
+A leak is a sequence or a cluster that two splits share. An entry of another file, such as a test
+set, is also a leak if the dataset contains it. A build excludes records to avoid leaks.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class SimilarEntries:
 
     Records are compared after cropping, and entries are compared in full.
 
-    identity, coverage: minimum values, from 0 to 1. It is enough if the coverage of one of the two
-      sequences reaches the minimum
+    identity, coverage: minimum values, from 0 to 1. A pair counts if the coverage of either of the
+      two sequences reaches the minimum
     in_splits: for each split, the number of entries that are similar to one of its kept records
     in_kept: number of entries that are similar to a kept record
     records: for each split, the number of its kept records that are similar to an entry

@@ -29,7 +29,7 @@ _REPORT_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class AfterCommit:
-    """Runs what follows a commit."""
+    """Writes the report and runs the hook after a commit."""
 
     options: WatchOptions
     board: Board
@@ -37,7 +37,7 @@ class AfterCommit:
     ledger: Ledger
 
     def report(self, commit: Commit) -> bool:
-        """Write the report of a generation; return whether that failed."""
+        """Write the report of a generation. Return True if an error occurred."""
         url = report_url(self.options.dataset, commit.generation)
         command = [sys.executable, "-m", "pipeline", "stats", self.options.dataset, "--html", url]
         errors: list[str] = []
@@ -62,7 +62,7 @@ class AfterCommit:
         return bool(code)
 
     def hook(self, commit: Commit) -> bool:
-        """Run the command of --on-generation; return whether it failed."""
+        """Run the command of --on-generation. Return True if the command failed."""
         assert self.options.on_generation is not None
         said: list[str] = []
         environment = {

@@ -1,5 +1,5 @@
-"""Bring the open batch (the files of one append) to its end: append, move the files, write the
-report, run the hook (the command of --on-generation).
+"""Finish the open batch (the files of one append): append the files, move them, write the report,
+and run the hook (the command of --on-generation).
 
 Each step can be repeated. After a restart, the batch continues with the first step that the journal
 does not have.
@@ -37,7 +37,7 @@ _CHANGED: Final = "changed while it was read"
 
 @dataclass(slots=True)
 class BatchRun:
-    """Works on open batches."""
+    """Finishes open batches."""
 
     options: WatchOptions
     board: Board
@@ -54,10 +54,10 @@ class BatchRun:
     store that fails for a while."""
 
     def run(self, batch: OpenBatch) -> None:
-        """Bring a batch to its end.
+        """Finish a batch.
 
         Raises:
-            RetryError: a step failed for a reason that may pass.
+            RetryError: a step failed, perhaps only temporarily.
             StopRequestedError: the service must stop.
         """
         self._show(batch, "append")
@@ -159,7 +159,7 @@ class BatchRun:
     def _refused(self, batch: OpenBatch, outcome: Refused, names: dict[str, str]) -> None:
         """Refuse the files that an append refused. The others stay in the batch.
 
-        A file that has changed, has vanished, or cannot be reached now is not refused.
+        A file is not refused if it has changed or vanished, or if it cannot be reached now.
         """
         messages = {
             names[url]: message for url, message in outcome.messages.items() if url in names
@@ -183,7 +183,7 @@ class BatchRun:
         """Read a file that an append could not read.
 
         Raises:
-            RetryError: the store or the disk fails now, so that the file is not to blame.
+            RetryError: the store or the disk fails now, so the file itself may be intact.
         """
         try:
             self.inbox.read(name, lambda block: None)

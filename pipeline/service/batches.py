@@ -1,4 +1,4 @@
-"""Decide when a batch begins, and which complete files of the inbox it has."""
+"""Decide when a batch begins, and which complete files of the inbox it contains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def batch_due(
     it has several files, they have at most `batch_bytes` in total.
 
     Args:
-        complete: complete files, in the order in which they came.
+        complete: complete files, in order of arrival.
         now: monotonic time.
     """
     size = sum(seen.candidate.bytes for seen in complete)

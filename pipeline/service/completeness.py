@@ -6,9 +6,10 @@ A file is complete if one of these conditions holds:
 - A checksum file stands beside it (NAME.sha256 or NAME.md5), and the file has this checksum. If a
   settled file has another checksum, it is refused.
 
-The time is measured with this machine's monotonic clock. It begins when the service first sees this
-version of the file. If the service has not seen the file before, the age of its time stamp counts
-too. An old file is therefore complete at once. Time stamps in the future are ignored.
+The settle time is measured with this machine's monotonic clock. The measurement begins when the
+service first sees this version of the file. If the service has not seen the file before, the age of
+the file's time stamp counts, too. An old file is therefore complete immediately. Time stamps in the
+future are ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Seen:
 class Sorted:
     """The files of one scan.
 
-    complete: files to take, in the order in which they came
+    complete: files to take, in order of arrival
     waiting: files that may still change
     refused: files that can never be taken; `Candidate.refusal` has the reason
     """
@@ -109,7 +110,7 @@ class Completeness:
         )
 
     def forget(self, name: str) -> None:
-        """Forget a file, so that its settle time begins anew."""
+        """Forget a file, so that its settle time starts again."""
         self._seen.pop(name, None)
 
     def _followed(self, candidate: Candidate, now: float, wall: float) -> Seen:

@@ -6,8 +6,8 @@ from schemas.errors import ThdpackError
 
 
 class RetryError(ThdpackError):
-    """A step failed for a reason that may pass, such as a full disk or a store that does not
-    answer. The service tries it again after a pause.
+    """A step failed, perhaps only temporarily: for example, a disk is full, or a store does not
+    answer. The service repeats the step after a pause.
 
     busy: True if another process writes the dataset
     """

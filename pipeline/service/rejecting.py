@@ -18,7 +18,7 @@ class Rejecting:
 
     def __init__(self, inbox: Inbox, journal: Journal, ledger: Ledger) -> None:
         self._inbox, self._journal, self._ledger = inbox, journal, ledger
-        # a killed service may have left its last refused file unmoved, but no other
+        # if the service was killed, only its last refused file may still be in its old place
         self._unmoved = {(last.name, last.version): last for last in list(ledger.rejections)[-1:]}
 
     def reject(self, name: str, size: int, version: str, reason: str) -> None:
@@ -40,8 +40,8 @@ class Rejecting:
         self._move(rejection)
 
     def without_rejected(self, found: dict[str, Candidate]) -> dict[str, Candidate]:
-        """Return the files of a scan, except refused files that could not be moved yet. Try again
-        to move these."""
+        """Return the files of a scan, except refused files that could not be moved yet. Also try
+        again to move those files."""
         for name, version in list(self._unmoved):
             if name in found and found[name].version == version:
                 self._move(self._unmoved[name, version])

@@ -1,4 +1,4 @@
-"""Let only one service work on a dataset, and name the one that does.
+"""Let only one service work on a dataset, and name that service to the others.
 
 On a local disk, the services of a dataset share a lock file. A store has no locks: there, the
 conditional write of manifest.json decides, and the service that loses repeats its batch.
@@ -23,7 +23,7 @@ _PAUSE = 1.0
 def sole_writer(
     folder: Path | None, stop: StopSignal, on_waiting: Callable[[str], None]
 ) -> Iterator[None]:
-    """Wait until no other service has the dataset, and keep others waiting inside the context.
+    """Wait until no other service has the dataset. Other services then wait until the context ends.
 
     Args:
         folder: the service's folder in a local dataset; None in a store.

@@ -29,7 +29,7 @@ class Queued:
 class Working:
     """The batch that is being appended.
 
-    stage: the stage that runs now
+    stage: the current stage
     """
 
     number: int
@@ -44,7 +44,7 @@ class Status:
     """A snapshot of the service.
 
     state: what the service does now, in a few words
-    trouble: the error because of which the service repeats a step; "" if there is none
+    trouble: the error that makes the service repeat a step; "" if there is none
     last_error: the last error, even if the service works again
     oldest: Unix time of the last change of the oldest waiting file; None if none waits
     queue: the first waiting files; complete files come before the others

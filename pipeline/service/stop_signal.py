@@ -1,7 +1,7 @@
 """Stop the service on SIGTERM or Ctrl-C.
 
 The handler of the signal only writes a byte to a pipe. A thread reads the pipe and sets an event.
-If the handler itself set the event, it could wait for ever for the event's lock, which the
+If the handler itself set the event, it could wait forever for the event's lock, which the
 interrupted main thread may hold.
 """
 

@@ -5,10 +5,10 @@
    taken/, write the report, and run the hook.
 3. Scan the inbox. Refuse files that can never be taken. If the complete files are large, many or
    old enough, write a new batch to the journal, and continue with step 2.
-4. If a step fails for a reason that may pass, repeat it after a pause. Pauses grow to a minute.
+4. If a step fails, perhaps only temporarily, repeat it after a pause. Pauses grow to a minute.
 
-A file is moved only after a generation has it, and append recognises content that the dataset has.
-Therefore no file is lost or taken twice, at whatever moment the service is killed.
+A file is moved only after a generation has it. An append skips content that the dataset already
+has. Therefore no file is lost or taken twice, whenever the service is killed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def watch(options: WatchOptions) -> int:
         ThdpackError: the dataset does not exist; with --once, also any other error.
     """
     refuse_nested(options.inbox, options.dataset)
-    read_manifest(options.dataset)  # raises an error that explains why a folder is no dataset
+    read_manifest(options.dataset)  # if the folder is not a dataset, the error explains why
     stop = StopSignal()
     board = Board(Status(inbox=options.inbox, dataset=options.dataset, started=time.time()))
     service = _Watch(options, board, stop)  # refuses a missing inbox before the server listens

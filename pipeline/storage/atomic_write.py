@@ -94,7 +94,7 @@ class Finisher:
 
 
 def finish_by(finisher: Finisher | None, how: Callable[[], None]) -> None:
-    """Run a function in a finisher's threads. Without a finisher, run it at once."""
+    """Run a function in a finisher's threads. Without a finisher, run it immediately."""
     if finisher is None:
         how()
     else:
@@ -218,8 +218,8 @@ def _sync_file_range() -> Any:
 def try_folder(folder: Path) -> None:
     """Check that a folder, or its nearest existing parent, accepts new files.
 
-    The check creates an empty folder with a random name there, and removes it. Permissions alone do
-    not tell: root passes them on a read-only file system.
+    The check creates an empty folder with a random name there, and removes it. It does not rely on
+    permissions, because root passes permission checks even on a read-only file system.
 
     Raises:
         OSError: the folder accepts no files, or it is a file.

@@ -74,7 +74,7 @@ class Folder(Protocol):
         ...
 
     def parts(self, wanted: Sequence[Part]) -> list[pa.Buffer]:
-        """Return parts of files, in the order of `wanted`. A store is asked for many parts at once.
+        """Return parts of files, in the order of `wanted`. From a store, fetch parts in parallel.
 
         Raises:
             ThdpackError: a file is missing or cannot be read.

@@ -28,7 +28,7 @@ def interrupts_deferred() -> Iterator[None]:
     """Defer interrupts: inside this context, only `raise_if_interrupted` raises them.
 
     Otherwise, an interrupt could be raised between any two instructions, and leave a lock of the
-    standard library locked for ever.
+    standard library locked forever.
 
     Raises:
         KeyboardInterrupt: at the end of the context, if an interrupt was not yet raised.

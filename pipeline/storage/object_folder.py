@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 UPLOAD_PART: Final = 16 << 20
 """Size in bytes of an upload's parts. Objects of at least twice this size are uploaded in parts,
-several parts at once."""
+several parts in parallel."""
 _MOST_PARTS: Final = 10_000
 """Maximum number of parts of an object on S3."""
 _RANGES_AHEAD: Final = 2
-"""Number of ranges of one object that are fetched at once."""
+"""Number of ranges of one object that are fetched in parallel."""
 
 T = TypeVar("T")
 

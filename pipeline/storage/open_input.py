@@ -80,8 +80,10 @@ def input_errors(source: str) -> Iterator[None]:
 def _similar(path: str) -> str:
     """Return a hint about a missing file, or "" if there is no hint.
 
-    The hint says that inputs must not be joined by commas, names a file of a similar name in the
-    same folder, or, for a relative path, names the current folder.
+    The hint is one of these:
+    - inputs must not be joined by commas
+    - a file of a similar name in the same folder
+    - the current folder, if the path is relative
     """
     if is_url(path):
         return ""

@@ -38,7 +38,7 @@ SLOWEST: Final = 1 << 20
 """Speed in bytes per second from which deadlines are computed. A slower transfer may time out."""
 
 AT_ONCE: Final = 32
-"""Number of small requests that are sent at once."""
+"""Number of small requests that are sent in parallel."""
 
 _HOPELESS: Final = frozenset(
     {

@@ -65,7 +65,7 @@ def is_url(path: str) -> bool:
     if (url := corrected_url(path)) is not None:
         raise InputError(
             f"a URL has a scheme in lower case and two slashes: write {url}",
-            source=url if holds_secret(url) else path,  # only a correct URL is redacted
+            source=url if holds_secret(url) else path,  # errors redact only a correct URL
         )
     return "://" in path or path.startswith("simplecache::")
 

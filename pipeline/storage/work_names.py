@@ -10,8 +10,8 @@ from schemas.manifest import WORK
 def work_names(url: str) -> list[str]:
     """Return the names of the files and folders in a dataset's work folder.
 
-    The list is empty if there is no such folder, or if it cannot be listed: a reader of a store
-    needs no right to list objects, and web servers have no listing.
+    The list is empty if there is no such folder, or if it cannot be listed. Not every reader of a
+    store has the right to list objects, and web servers have no listing.
 
     Raises:
         ClosedError: the user pressed Ctrl-C.

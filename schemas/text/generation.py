@@ -35,7 +35,7 @@ def parse_generation(value: object, *, name: str = "generation") -> Generation:
         number = int(word) if _NUMBER.fullmatch(word) else 0
     else:
         try:
-            number = index(value)  # type: ignore[arg-type] # this is what the check is for
+            number = index(value)  # type: ignore[arg-type] # other types raise TypeError
         except TypeError:
             number = 0
     if number < 1:

@@ -30,7 +30,7 @@ def whole_number(name: str, value: object) -> int:
         TypeError: the value is not a whole number. The message names the argument.
     """
     try:
-        return index(value)  # type: ignore[arg-type] # this is what the check is for
+        return index(value)  # type: ignore[arg-type] # other types raise TypeError
     except TypeError:
         raise TypeError(f"{name} is {value!r}, expected a whole number") from None
 

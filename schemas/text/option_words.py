@@ -28,7 +28,7 @@ _CLOSE: Final = 0.7
 _HELP: Final = ("-h", "--help")
 _OF_TYRO: Final = ("--tyro-print-completion", "--tyro-write-completion")
 _MEANINGS: Final = {"DATASET": "the dataset's folder or URL", "INT": "a whole number"}
-"""What a placeholder stands for. Placeholders such as FILE need no explanation."""
+"""Meaning of each placeholder. Placeholders such as FILE need no explanation."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RULE: Final = re.compile(r"[─-]{3,}")
 

@@ -99,8 +99,8 @@ def refuse_foreign_folder(out: Path) -> None:
     foreign = [name for name in found if name not in HARMLESS and not name.endswith(_LOG_ENDINGS)]
     if foreign:
         raise ValueError(
-            f"--out {out} is not empty and no run ({holds(foreign)}): choose a new folder, such as "
-            f"{out / 'run'}"
+            f"--out {out} is neither empty nor the folder of a run ({holds(foreign)}): choose a "
+            f"new folder, such as {out / 'run'}"
         )
 
 

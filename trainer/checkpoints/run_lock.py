@@ -249,8 +249,8 @@ def _remove(path: Path, dead: bytes) -> None:
 
 
 def _read(path: Path) -> tuple[bytes, float]:
-    """Return the file's content and modification time. The file is opened anew each time, because
-    an NFS client asks the server only when a file is opened.
+    """Return the file's content and modification time. Each call opens the file again, because an
+    NFS client asks the server only when a file is opened.
     """
     with open(path, "rb") as file:
         return file.read(_LONGEST), os.fstat(file.fileno()).st_mtime

@@ -1,5 +1,5 @@
-"""Agreement between ranks: send values of rank 0 to all ranks, and check before a run starts that
-all ranks have the same options and package versions.
+"""Agreement between ranks: send values of rank 0 to all ranks. Before a run starts, check that all
+ranks have the same options and package versions.
 """
 
 from __future__ import annotations

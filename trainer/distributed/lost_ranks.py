@@ -5,14 +5,14 @@ A thread in each rank detects the failure:
 1. The threads of all ranks run a heartbeat: a small all-reduce on the CPU, every two seconds. The
    heartbeat fails if a process has died, and times out if a process hangs. The threads also watch
    the latest vote. A vote is an all-reduce in each step (stop_signals.py), and often fails earlier
-   than the heartbeat. Votes alone are not enough: if the step is captured in a CUDA graph, a rank
-   may wait for its GPU before it starts the next vote.
+   than the heartbeat. Votes alone are not enough: with a captured step (CUDA graph), a rank may
+   wait for its GPU before it starts the next vote.
 2. The first thread that sees a failure sets the key `alarm` in torchrun's store. All threads watch
    this key.
 3. Each thread sets a key of its own in the store, and waits a few seconds for the keys of all
    ranks. A rank without a key is lost.
 
-A rank that Ctrl-C ends sets the key `interrupted` before it ends. The other ranks then end in the
+When Ctrl-C ends a rank, the rank first sets the key `interrupted`. The other ranks then end in the
 same way, and name no lost rank.
 
 A thread answers even if the main thread or the GPU of its process waits in a collective. A rank is

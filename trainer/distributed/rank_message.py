@@ -77,9 +77,10 @@ def _of_first_rank(errors: Any) -> str:
 def first_rank_speaks() -> Iterator[None]:
     """Print an error about the command line once on each node, not once for each rank.
 
-    torchrun gives all ranks of a node the same command line, so they fail alike. The first rank of
-    the node prints the error and exits. torchrun then terminates the other ranks. Until then, these
-    ranks wait. A rank that is not terminated prints the error, too: its command line was different.
+    torchrun gives all ranks of a node the same command line, so all of them find the same error.
+    The first rank of the node prints the error and exits. torchrun then terminates the other ranks,
+    which wait until then. If a rank is not terminated, the first rank has not failed, so this rank
+    had another command line. It then prints its own error.
     """
     if not os.environ.get(_ERROR_FILE) or os.environ.get("LOCAL_RANK", "0") == "0":
         yield

@@ -1,7 +1,7 @@
 """Triton kernels of attention with rotary embedding, for packed rows of many short sequences.
 
 cuDNN's THD attention is optimized for long sequences. On a row of 16,384 tokens in sequences of 350
-tokens, cuDNN spends more than half of its time outside of its two main kernels: it zeroes
+tokens, cuDNN spends more than half of its time outside of its two main kernels. It zeroes
 gradients, converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth. (O is the output,
 and dX is the gradient of X.) docs/decisions/0006-speed.md has the figures.
 

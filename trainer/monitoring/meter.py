@@ -111,7 +111,7 @@ class Meter:
             counts: float64[4], the second result of `Step`.
             rate: learning rate of the step.
             waited: `Feed.waited`, in seconds.
-            flush: True to return the line of this step at once, before a validation or a save.
+            flush: True to return the line of this step immediately, before a validation or a save.
         """
         self._sums += counts
         self._worst = torch.maximum(self._worst, scalars[3])

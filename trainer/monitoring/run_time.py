@@ -11,8 +11,8 @@ from schemas.text.phrases import about, plural
 
 _ENOUGH_SECONDS: Final = 10.0
 """Seconds of training after which the time is estimated. The clock runs on the host, and a GPU is
-at most three micro-batches behind the host (see `feed.py`). These take much less than 10 seconds,
-so this delay hardly changes the estimate."""
+at most three micro-batches behind the host (see `feed.py`). Three micro-batches take much less than
+10 seconds, so this delay hardly changes the estimate."""
 _HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
 """If a run takes longer than an hour on a CPU, or a day on a GPU, a shorter run is proposed."""

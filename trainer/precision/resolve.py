@@ -101,7 +101,7 @@ def _check_machine(precision: str, capability: Capability | None) -> None:
 
 
 def _check_combination(options: ComputeOptions) -> None:
-    """Check that flags suit the precision and the backend.
+    """Check that flags are compatible with the precision and the backend.
 
     Raises:
         ValueError: a flag has no effect or cannot work. The message names the flag and a remedy.

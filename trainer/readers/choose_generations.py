@@ -90,7 +90,7 @@ class _Choice:
     """The choice of the generation of one dataset.
 
     begun: digest of the generation that the run began with; "" if there is none. If the dataset
-        never had this generation, another dataset has taken its place, and `asked` decides.
+        never had this generation, its URL now names another dataset, and `asked` decides.
     given: True if the user gave --generation.
     """
 

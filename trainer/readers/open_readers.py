@@ -106,9 +106,12 @@ def open_readers(
         `Batch.note`.
 
     Raises:
-        ValueError: the batch does not divide evenly among the ranks; the datasets of a mixture have
-            buckets of different sizes; the model cannot be trained on a dataset; --data or
-            --reweight is wrong; or `--valid-split test` is given, but no dataset has a test split.
+        ValueError: one of these:
+            - the batch does not divide evenly among the ranks
+            - the datasets of a mixture have buckets of different sizes
+            - the model cannot be trained on a dataset
+            - --data or --reweight is wrong
+            - `--valid-split test` is given, but no dataset has a test split
     """
     data = options.data
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
@@ -216,7 +219,7 @@ def _check_dataset(options: TrainOptions, url: str, manifest: Manifest) -> None:
     """Check that the model can be trained on a dataset.
 
     Raises:
-        ValueError: the dataset does not suit the model or the options.
+        ValueError: the dataset is not compatible with the model or the options.
     """
     shown = without_credentials(url)
     if manifest.vocabulary != ESM2.name:

@@ -3,14 +3,15 @@
 1. Skip inputs whose content the dataset already has (`new_inputs.py`).
 2. Save the manifest of the current generation under its number, in generations/.
 3. With --retire, find the records to retire (`find_retired.py`).
-4. Bring the hash index up to date (`update_index.py`).
-5. Build the new records as `thdpack preprocess` does. In addition, a reduce task marks a record as
-   a duplicate if the index has the record's sequence. Ordinals continue those of the dataset.
+4. Bring the hash index (the sequence hashes of the kept records) up to date (`update_index.py`).
+5. Build the new records as `thdpack preprocess` does. A reduce task also marks a record as a
+   duplicate if the index has its sequence. The ordinals (record numbers) continue those of the
+   dataset.
 6. Merge the manifest of the new records with that of the current generation, and commit it. Without
    new records, commit the manifest of the current generation with one more file of retired/.
 
-The commit replaces manifest.json. Until then, the dataset is the current generation. After a crash,
-the same command resumes the append, or finds that all inputs were appended.
+The commit replaces manifest.json. Until then, readers see the current generation. After a crash,
+run the same command. It resumes the append, or finds that all inputs were already appended.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from schemas.errors import DamagedIndexError, LostCommitError
 from schemas.manifest import Manifest
 
 _MOST_RACES: Final = 5
-"""Maximum number of times that an append on a store tries again because another build has committed
-first."""
+"""Maximum number of retries of an append on an object store. The append retries if another build
+has committed first."""
 _ATTEMPTS: Final = 2
-"""Maximum number of attempts to read the hash index. Before each attempt after the first, the
-damaged index is written anew."""
+"""Maximum number of attempts to read the hash index. A damaged index is rebuilt before the next
+attempt."""
 
 
 def append(options: AppendOptions, report: Reporter) -> Built:
@@ -126,14 +127,14 @@ def _retire(
 
 
 def _with_sound_index(dataset: OpenDataset, planned: Plan, retirement: Retirement | None) -> Built:
-    """Build and commit a generation. If the hash index is damaged, write it anew and try again."""
+    """Build and commit a generation. If the hash index is damaged, rebuild it and try again."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _build(dataset, planned, retirement)
         except DamagedIndexError as error:
             if attempt == _ATTEMPTS:
                 raise
-            dataset.report.note(f"{error.path} is missing or damaged: the index is written anew")
+            dataset.report.note(f"{error.path} is missing or damaged: the index is rebuilt")
             dataset.out.remove(STATE)
     raise AssertionError("unreachable")
 

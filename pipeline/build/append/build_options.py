@@ -1,4 +1,4 @@
-"""The options of a build that appends: those that shape the dataset come from its manifest."""
+"""The options of an append's build. Options that shape the dataset come from its manifest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build_options(
         DatasetError: the dataset has an option that append does not support.
         ValueError: an option is out of range.
     """
-    if options.inputs:  # without new records, old ones cannot change
+    if options.inputs:  # only new records can change the status of old ones
         refuse_unsupported(existing, options.dataset, rebuild=rebuild)
         _refuse_missing_tables(options, existing)
     shaping: dict[str, Any] = {
@@ -37,7 +37,7 @@ def build_options(
         if field.name in existing.options
     }
     if shaping["on_invalid"] == "unk":
-        # if unset, it means unk, and in addition inputs with mostly unknown letters are refused
+        # The default also means unk, but refuses inputs whose letters are mostly unknown.
         del shaping["on_invalid"]
     if isinstance(options, AppendOptions) and options.source_release is not None:
         shaping["source_release"] = options.source_release
@@ -47,7 +47,7 @@ def build_options(
 
 
 def refuse_unsupported(existing: Manifest, dataset: str, *, rebuild: bool) -> None:
-    """Refuse a dataset with options under which new records could change the status of old records.
+    """Refuse a dataset if, with its options, new records could change the status of old records.
 
     Args:
         rebuild: see `build_options`.
@@ -96,9 +96,9 @@ def check_named_files(
     """Check that the files of --exclude are those of the dataset, and hold only sequences. Check
     that the table of --metadata has the columns of the dataset.
 
-    Lists of ids and result tables are refused. A record that such a file excludes also excludes its
-    duplicates. So if a new record is in the list, an old record with the same sequence would become
-    excluded.
+    Lists of ids and result tables (of BLAST or MMseqs2) are refused. If such a file named a new
+    record, the record's duplicates would be excluded, too. An old record with the same sequence
+    would then have to become excluded, but an append never changes old records.
 
     Args:
         prepared: content of the files that options name.

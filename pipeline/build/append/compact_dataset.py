@@ -3,8 +3,8 @@
 Each build, append or compaction leaves a new state of the dataset, called a generation. The shards
 and records/ files of a compaction have the same bytes as those of one `thdpack preprocess` of all
 inputs. The inputs are read again, because a dataset does not hold everything that decides these
-bytes, such as the residues of a record that was left out. Older generations stay until `thdpack gc`
-removes them.
+bytes. For example, it lacks the residues of records that were left out. Older generations stay
+until `thdpack gc` removes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compact(options: CompactOptions, report: Reporter) -> Built:
     Return the dataset unchanged if it has one generation, or was compacted and did not grow since.
 
     Args:
-        options: options of the command. Its inputs are all inputs of the dataset, in any order.
+        options: options of the command. They name all inputs of the dataset, in any order.
     Raises:
         InputError: an input cannot be read.
         DatasetError: the dataset is missing or damaged, or its inputs are not those of `options`.

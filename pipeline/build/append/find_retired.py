@@ -1,5 +1,7 @@
 """Find the records that `thdpack append --retire` retires.
 
+A retired record is listed in retired/. Its sequences stay in the shards. Steps:
+
 1. Read the list of ids, and write it to a work file.
 2. Scan records/ of the current generation for these ids, in parallel tasks
    (`pipeline/build/retire/`).
@@ -108,8 +110,8 @@ def find_retired(
 
 
 def records_before(existing: Manifest, known: Iterable[str]) -> tuple[int, int]:
-    """Return the last generation whose records an append may retire (0 if there is none), and the
-    number of records in the dataset up to and including that generation.
+    """Return two numbers: the last generation whose records an append may retire (0 if there is
+    none), and the total number of records that the dataset had at that generation.
 
     An append retires records of earlier generations, not those of its own inputs. If the dataset
     already has all inputs, an earlier run of the same command may have appended them. The append

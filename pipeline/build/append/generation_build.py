@@ -14,7 +14,8 @@ from pipeline.build.task_results import PreparedFile
 
 
 class GenerationBuild(Build):
-    """A build with files that suit the existing dataset, such as the same files of --exclude.
+    """A build that checks the files that its options name. The files must match those of the
+    existing dataset: for example, the files of --exclude must be the same.
 
     existing: manifest of the current generation
     """
@@ -31,8 +32,8 @@ class GenerationBuild(Build):
         self.existing = dataset.existing
 
     def prepare(self) -> tuple[PreparedFile, ...]:
-        """Write a work file for each file that an option names, and check that it suits the
-        dataset.
+        """Write a work file for each file that an option names, and check that the files match
+        those of the dataset.
 
         Raises:
             DatasetError: a file of --exclude or a column of --metadata differs.

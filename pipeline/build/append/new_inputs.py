@@ -22,8 +22,8 @@ class NewInputs:
     """Plan of the inputs to append, and facts about the inputs that the dataset already has.
 
     notes: lines for the user
-    known: URL of each input whose content the dataset has, and the name of the dataset's input with
-        this content
+    known: for each input whose content the dataset already has, by URL: the name of the dataset's
+        input with that content
     """
 
     plan: Plan
@@ -32,8 +32,8 @@ class NewInputs:
 
 
 def new_inputs(planned: Plan, existing: Manifest, work: Folder, phases: Phases) -> NewInputs:
-    """Leave out the inputs whose content the dataset has. Only inputs with the size of an earlier
-    input are read.
+    """Leave out the inputs whose content the dataset already has. An input is read only if it has
+    the same size as an input of the dataset.
 
     Raises:
         InputError: an input cannot be read.
@@ -75,7 +75,8 @@ def contents(
 
 
 def _renamed(sources: Iterable[Source], existing: Manifest) -> list[Source]:
-    """Return the inputs, with a suffix such as ~1 where the dataset has an input of that name."""
+    """Return the inputs. If the dataset already has an input of the same name, add a suffix such
+    as ~1."""
     used = Counter(entry.name for entry in existing.inputs)
     found = []
     for source in sources:

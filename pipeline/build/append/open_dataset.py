@@ -1,4 +1,7 @@
-"""Open a dataset to which a build adds a generation: claim it, plan tasks, start the executor."""
+"""Open a dataset to which a build adds a generation: claim it, plan tasks, start the executor.
+
+To claim a dataset is to reserve its destination for this build (see `Destination.claim`).
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ def open_dataset(
     refuse_inside(out, options.inputs)
     refuse_unreachable(out)
     destination = open_destination(out)
-    read_manifest(out)  # raises an error that explains why a folder is no dataset
+    read_manifest(out)  # if the folder is not a dataset, the error explains why
     with destination.claim():
         existing = _current(destination)
         build_as = replace(build_options(options, existing, rebuild=rebuild), out=out)

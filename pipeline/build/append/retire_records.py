@@ -1,4 +1,5 @@
-"""Commit a generation that only retires records. It has the shards and records/ of its parent."""
+"""Commit a generation that only retires records. Its shards and records/ files are those of its
+parent, the generation before."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> l
     """
     out = listed.out
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        # an object store answers slowly, but answers many requests at once
+        # an object store answers slowly, but answers many requests in parallel
         found = list(threads.map(lambda task: finished(task, out), tasks))
     missing = [str(i) for i, result in enumerate(found) if result is None]
     if missing:

@@ -39,7 +39,7 @@ _STAGE_NEEDS: Final = {
     "link": "only with --clusters or --sample-clusters",
     "draw": "only with --sample-clusters",
 }
-"""Options without which a plan has no tasks of a stage."""
+"""Stages that not every plan has, and the options that add them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +141,7 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
 
     def run_again(name: str) -> None:
         if job is not None and name == writer_of(job.joined):
-            listed.work.remove(job.joined)  # `run_all` writes this file, not a task
+            listed.work.remove(job.joined)  # no task writes this file; `run_all` does
             return
         if job is not None and name == writer_of(job.intervals):
             listed.work.remove(job.intervals)
@@ -189,7 +189,7 @@ def _chosen(
         following = next(each for each in STAGES[STAGES.index(stage) :] if each in counts)
         raise OptionError(
             f"{listed.out.where()}: this plan has no {stage} tasks ({_STAGE_NEEDS[stage]}): "
-            f"go on with --stage {following}"
+            f"continue with --stage {following}"
         )
     total = sum(counts.values()) if stage is None else counts.get(stage, 0)
     if every is None and index >= total:

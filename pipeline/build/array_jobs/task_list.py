@@ -172,7 +172,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     refuse_unlistable(options)
     destination = open_destination(options.out)
     with prepared(options, destination, report) as (planned, existing):
-        _refuse_secrets(*(source.url for source in planned.sources))  # some are from an @LIST
+        _refuse_secrets(*(source.url for source in planned.sources))  # an @LIST may name some
         _refuse_secrets(*(file.url for file in planned.named_files))
         planned = replace(absolute(planned), passed_over=())
         listed = TaskList(

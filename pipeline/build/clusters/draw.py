@@ -53,7 +53,7 @@ class Intervals:
         """
         keys = mix(self.cluster ^ np.uint64(mix_all(seed, _DRAW)))
         mask: NDArray[np.bool_] = below(keys, self.total) - self.begin < self.weight
-        return mask  # before the interval, the difference wraps around to a large number
+        return mask  # for a number below `begin`, the difference wraps around to a large number
 
 
 def below(keys: NDArray[np.uint64], limits: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -9,7 +9,7 @@ from pipeline.build.task_results import DrawResult
 from pipeline.build.tasks import PartitionTask
 
 _PARTITIONS_TOGETHER: Final = 16
-"""Number of partitions that have about as many members as one range of cluster keys."""
+"""A range of cluster keys has about as many members as this number of partitions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,8 +20,8 @@ class EarlierClusters:
     """M pairs of an earlier cluster (a cluster of earlier generations) and a cluster of new
     records.
 
-    pairs: uint64[M, 2], key of the earlier cluster, key of the other cluster; each pair once. Both
-        keys are equal for a cluster that has the same key in both.
+    pairs: uint64[M, 2], key of the earlier cluster and key of the cluster of new records; each pair
+        once. The two keys may be equal.
     """
 
     pairs: NDArray[np.uint64]

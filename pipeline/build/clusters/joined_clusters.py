@@ -47,9 +47,9 @@ def join_linked(
 
     Args:
         results: results of all link tasks, in the order of partitions.
-        earlier: clusters of earlier generations that have new records (only in an append). If a
-            joined cluster has such a part, its key is that of the part, so that the new records
-            are in the same split as the earlier ones.
+        earlier: clusters of earlier generations that have new records (only in an append). A joined
+            cluster that includes an earlier cluster takes the key of that cluster. The new records
+            are then in the same split as the earlier records.
         durable: True to sync the file, so that it survives a power cut. This is needed if other
             machines run tasks later.
     Returns:

@@ -17,7 +17,7 @@ from pipeline.build.options import DatasetOptions
 from schemas.records import STATUS_CODES, Status
 
 _FAR = 1 << 60
-"""Start of a window that is far from all residues, in place of a window that does not exist."""
+"""Start that stands for a window that does not exist. It is far from all residues."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Sign the files that `thdpack card` writes, and remove those that describe an earlier dataset.
 
 Each file has a signature: the digest of the manifest that the file describes, and the hash of the
-file itself, computed with zeros in place of the hash. With the signature, thdpack recognises files
-that it wrote and that nobody has edited. thdpack removes or replaces other files only on request.
+file itself. The hash is computed with zeros in its own place. With the signature, thdpack
+recognises files that it wrote and that nobody has edited. It removes or replaces other files only
+on request.
 """
 
 from __future__ import annotations

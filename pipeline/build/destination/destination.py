@@ -4,9 +4,9 @@ If a user starts two builds with the same `--out`, at most one of them commits:
 
 - On a local disk, a lock makes the second build fail at its start. An atomic rename replaces the
   manifest.
-- An object store has no locks. The name of a build's work folder contains a hash of the plan, and
-  the names of shards contain a hash of inputs, options and version of thdpack. Therefore two
-  different builds write different files. A conditional write replaces the manifest. This write
+- An object store has no locks. The name of a build's work folder contains a hash of the plan. The
+  names of shards contain a hash of the inputs, the options and the version of thdpack. Therefore
+  two different builds write different files. A conditional write replaces the manifest. This write
   fails if the manifest has changed since the build started. Two builds of the same plan write the
   same bytes under the same names.
 """

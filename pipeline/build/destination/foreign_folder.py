@@ -34,8 +34,8 @@ def refuse_foreign_folder(folder: Path) -> None:
     foreign = [name for name in os.listdir(folder) if not _is_ours(folder / name)]
     if foreign:
         raise OptionError(
-            f"--out {folder} is not empty and no dataset ({holds(foreign)}): choose a new folder, "
-            f"such as {folder / 'dataset'}"
+            f"--out {folder} is neither empty nor a dataset ({holds(foreign)}): choose a new "
+            f"folder, such as {folder / 'dataset'}"
         )
 
 
@@ -46,6 +46,6 @@ def _is_ours(path: Path) -> bool:
     if path.name not in _OWN_FOLDERS or not path.is_dir():
         return False
     if path.is_symlink():
-        return True  # the build refuses a link by itself
+        return True  # a later check refuses links
     names = (each.name for each in path.iterdir())
     return all(DATASET_FILE.fullmatch(name) or _TEMPORARY.fullmatch(name) for name in names)

@@ -37,7 +37,7 @@ from schemas.shard import SPLITS
 _REMOVE_THREADS: Final = 4
 _NO_RESULTS: Final = ("lock", "stdin")
 """Names of work files that hold no results. `stdin` is a copy of standard input, which a rerun
-reads anew."""
+reads again."""
 _TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 _WORK_FILE: Final = re.compile(
     r"((prepared|map|similar|clustered|link|draw|hash|reduce|verify|rest-(v\d+-)?\d+)-\d{6,}"

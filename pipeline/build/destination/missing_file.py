@@ -14,7 +14,7 @@ from schemas.manifest import Manifest
 
 def missing_file(manifest: Manifest, out: Folder) -> str | None:
     """Return a message about the first file that is missing or has the wrong size, or None."""
-    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store answers many requests at once
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store answers many requests in parallel
         sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
         for entry, size in zip(manifest.files(), sizes, strict=True):
             if size != entry.bytes:

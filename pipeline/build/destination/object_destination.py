@@ -89,8 +89,8 @@ class ObjectDestination:
 
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:
-        """Reserve nothing, because a store has no locks. If another build caused an error, raise
-        an error that says so."""
+        """Reserve nothing, because a store has no locks. If an error occurs after another build
+        has committed, raise an error that names the other build as the cause."""
         try:
             yield
         except (LostRaceError, LostCommitError):
@@ -154,8 +154,8 @@ class ObjectDestination:
         self._committed = True
         if self.version_at_start is None:
             return
-        # if an earlier dataset had files of the same names, a build that replaced it may have
-        # removed them
+        # An earlier dataset may have had files of the same names. A build that replaced it may then
+        # have removed these files.
         problem = missing_file(manifest, self.out)
         if problem is not None:
             raise BuildError(

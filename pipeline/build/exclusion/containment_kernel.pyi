@@ -76,7 +76,7 @@ def sequences_inside(
     least: NDArray[np.int64],
     block: int,
 ) -> NDArray[np.int64]:
-    """Return the first position of `text` at which each record occurs, int64[M]; -1 if nowhere.
+    """Return the first position of each record in `text`, int64[M]; -1 if it does not occur there.
 
     Args:
         tokens: uint8[T], tokens of all records.

@@ -2,8 +2,8 @@
 """Find sequences inside other sequences.
 
 A window is 12 consecutive tokens. Its code is an integer that holds 5 bits of each token. A gram is
-8 consecutive tokens, read as one integer. Tables with one bit for each hash of a gram or code rule
-out most positions quickly.
+8 consecutive tokens, read as one integer. Bit tables, which have one bit for each hash of a gram or
+of a code, quickly rule out most positions.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t

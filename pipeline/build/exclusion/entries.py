@@ -19,10 +19,10 @@ from pipeline.storage.folder import Folder
 from schemas.errors import DamagedSpillError
 
 SEPARATOR: Final = 0
-"""Value after each entry in `SequenceEntries.text`. It is the token <cls>, which is no residue."""
+"""Value after each entry in `SequenceEntries.text`: the token <cls>, which is not a residue."""
 ENOUGH: Final = np.iinfo(np.int64).max
-"""Value of `NameEntries.aligned` if no coverage has to be computed: in a list of ids, or if the
-search results have columns of coverage, which were checked when they were read."""
+"""Value of `NameEntries.aligned` if no coverage has to be computed. This is so for a list of ids,
+and for search results with columns of coverage, which were checked when they were read."""
 
 
 class _Entries:

@@ -1,9 +1,9 @@
 """`thdpack gc`: remove the files that no kept generation needs.
 
-A generation is kept if it is the latest, if it is one of the last `keep` generations, or if it was
-replaced less than `grace` seconds ago. A file that no kept generation needs is removed only if it
-is older than `grace`, because a build that is still running may have written it. Readers that
-have mapped a removed shard from a local disk can still read it.
+A generation is kept if it is one of the last `keep` generations, or if it was replaced less than
+`grace` seconds ago. The latest generation is always kept. A file younger than `grace` stays, too,
+even if no kept generation needs it, because a running build may have written it. Readers that have
+mapped a removed shard from a local disk can still read it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def collect_garbage(dataset: str, *, keep: int, grace: float, delete: bool) -> G
         BuildError: a build is running, or a file cannot be removed.
     """
     destination = open_destination(dataset)
-    read_manifest(dataset)  # explains what is wrong with a folder that is no dataset
+    read_manifest(dataset)  # if the folder is not a dataset, the error explains why
     with destination.claim():
         found = _find(destination.out, read_manifest(dataset), keep, time.time() - grace)
         if delete:
@@ -83,7 +83,7 @@ def _find(out: Folder, latest: Manifest, keep: int, before: float) -> Garbage:
         name = generation_name(number)
         if name not in files:
             continue
-        # this file is written just before the generation is replaced, so its time says when
+        # this file is written just before the generation is replaced, so its time is that moment
         if number > latest.generation - keep or files[name][1] >= before:
             kept.append(number)
             named |= {name, *_names(out, number)}

@@ -24,7 +24,7 @@ def change_times(out: Folder, folders: tuple[str, ...]) -> dict[str, tuple[int, 
         out: the dataset's folder.
         folders: names of the sub-folders to list. Links are left out.
     Returns:
-        Times in seconds since 1970. A store that gives no time counts as changed now.
+        Sizes, and times in seconds since 1970. If a store reports no time, the time is infinity.
     Raises:
         DatasetError: the folder cannot be listed.
     """

@@ -84,7 +84,7 @@ def _read(out: Folder, run: IndexRun) -> HashColumns:
         buffer = out.buffer(run.name)
     except FileNotFoundError as error:
         raise DamagedIndexError(out.where(run.name)) from error
-    # a mapped file is checked by check_runs, without a mapping that would count as memory
+    # `check_runs` has checked local files. Hashing the mapping here would count it as memory.
     sound = out.local or xxhash.xxh3_128_hexdigest(buffer) == run.xxh3_128
     if buffer.size != run.bytes or not sound:
         raise DamagedIndexError(out.where(run.name))

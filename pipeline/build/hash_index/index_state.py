@@ -28,10 +28,12 @@ class IndexState:
 
 
 def read_state(out: Folder, records: Sequence[RecordsEntry]) -> IndexState:
-    """Return the state of a dataset's index; an empty state if the index must be written anew.
+    """Return the state of a dataset's index; an empty state if the index must be rebuilt.
 
-    The index must be written anew if index.json is missing or damaged, if the index covers files
-    that the dataset does not have, or if a run is missing or has the wrong size.
+    The index must be rebuilt in these cases:
+    - index.json is missing or damaged.
+    - The index covers files that the dataset does not have.
+    - A run is missing or has the wrong size.
 
     Args:
         records: records/ files of the dataset.

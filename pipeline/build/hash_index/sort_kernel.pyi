@@ -24,7 +24,7 @@ def scatter(
     Args:
         high, low: uint64[N], halves of the hashes.
         ordinal: int64[N].
-        places: int64[B], place of the next row of each bucket; this call moves them on.
+        places: int64[B], index in `rows` of each bucket's next row; this call advances them.
         rows: uint64[M, 3], output: halves of the hash and ordinal of each row.
     """
 

@@ -91,7 +91,7 @@ class _NewRecords:
         return np.where(self._pieces[at] == hashes, self._clusters[at], np.uint64(0))
 
     def _same(self, earlier: NDArray[np.uint64], clusters: NDArray[np.uint64]) -> EarlierClusters:
-        """Return the pairs of clusters whose second part has new records.
+        """Return the pairs of clusters whose second cluster has new records.
 
         Args:
             earlier, clusters: uint64[N], keys of two clusters that have a record in common. A key

@@ -9,9 +9,9 @@ one partition, so one task reads all of them.
    MMseqs2 made the table in this build, look up the hash of the record's sequence instead. With
    --sample-clusters, also look up the record's weight.
 2. For each first piece, collect the clusters of all kept records with this first piece. (Duplicates
-   are still among the kept records.) These clusters must be joined: pair the one with the smallest
-   key with each of the others.
-3. If a kept record is not in the table, but other kept records with the same first piece are, give
+   are still among the kept records.) These clusters must be joined. Write one pair for each cluster
+   except the one with the smallest key: that smallest key, and the key of the cluster.
+3. A kept record that is not in the table may share its first piece with records in the table. Give
    it their cluster and the largest of their weights.
 
 A partition that does not fit into memory is read twice.

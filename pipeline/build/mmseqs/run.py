@@ -26,7 +26,7 @@ _SIGNALS: Final = 128
 
 @contextmanager
 def scratch_folder(work: Folder, name: str) -> Iterator[Path]:
-    """Yield an empty folder on the local disk for a task's files. It is removed at the end.
+    """Yield an empty folder on the local disk for a task's files. Remove it when the context ends.
 
     A folder that an earlier, killed run of the task left in a local work folder is removed first.
 

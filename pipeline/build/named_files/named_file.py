@@ -91,8 +91,8 @@ def named_files(options: FileOptions) -> tuple[NamedFile, ...]:
 
     Raises:
         InputError: a file is missing, or is a folder.
-        OptionError: the identity in the value of --clusters or --sample-clusters is wrong, or a
-            value begins with `mmseqs:`, and MMseqs2 is not installed.
+        OptionError: the identity in the value of --clusters or --sample-clusters is wrong; or a
+            value begins with `mmseqs:`, but MMseqs2 is not installed.
     """
     excluded = [
         replace(

@@ -27,8 +27,8 @@ def residues_by_status(status: NDArray[np.int8], residues: NDArray[np.int64]) ->
 def mark_duplicates(
     status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Give the status `duplicate` to every kept record with the hash of an earlier kept record of
-    the same array. (`mark_known` does this for the records that a dataset had before an append.)
+    """Give the status `duplicate` to every kept record that has the hash of an earlier kept record
+    in the same array. (`mark_known` finds duplicates of records from before an append.)
 
     1. Sort kept records by the upper half of their hash; return if all halves differ.
     2. Sort records with equal upper halves by the whole hash. Among equal hashes, the earliest
@@ -69,8 +69,8 @@ def mark_known(
     duplicate_of: NDArray[np.int64],
     earlier: EarlierRecords,
 ) -> NDArray[np.int8]:
-    """Mark the kept records whose sequence the dataset had before this append. Return int8[N], the
-    new status.
+    """Mark the kept records whose sequence the dataset already had before this append. Return
+    int8[N], the new status.
 
     Args:
         status: int8[N], index into STATUS_CODES.
@@ -93,7 +93,8 @@ def cropped_copy_candidates(
     residues: NDArray[np.int64],
     options: DatasetOptions,
 ) -> NDArray[np.int64]:
-    """Return the indices, int64[M], of kept records that may equal another record once cropped."""
+    """Return the indices, int64[M], of kept records that may equal another record after
+    cropping."""
     if options.long != "truncate":
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((status == KEPT) & (residues >= options.longest_piece))

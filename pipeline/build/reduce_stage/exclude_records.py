@@ -60,7 +60,7 @@ class RecordExclusion:
         return self._cropped
 
     def look(self, rows: RecordRows, hashes: NDArray[np.void], tokens: Tokens | None) -> None:
-        """Note the sequences of a run's excluded records: their duplicates are excluded, too.
+        """Note the sequences of a run's excluded records. Their duplicates are excluded, too.
 
         Args:
             hashes: HASH[N], equal for duplicates.

@@ -6,8 +6,8 @@ consecutive records that fits into memory.
 1. First pass: for each run, find the sequences that no earlier run had. Keep the residues of these
    sequences. Also keep a row for each kept record, but not its id and the values that its header
    states. With --exclude, note which records are excluded. If duplicates of excluded records must
-   be excluded too (`RecordExclusion.spreads`), an additional pass comes before this one. It notes
-   the sequences of excluded records.
+   be excluded too (`RecordExclusion.spreads`), an additional pass comes before this one. That pass
+   notes the sequences of excluded records.
 2. The caller shuffles, packs and writes the kept sequences. In each record's row, it stores the
    shard and bucket of the record's first sequence. (With `--long split`, a record may have several
    sequences.)

@@ -1,7 +1,7 @@
 """Read a partition's records from the spills: in input order, and in runs that fit into memory.
 
 A spill is the file of a map task, and a run is a group of consecutive records. This module checks
-the values that later steps and kernels rely on: sizes must agree with packed tokens, status codes
+the values that later steps and kernels rely on. Sizes must agree with packed tokens, status codes
 must be known, and every record's hash must match its tokens.
 """
 

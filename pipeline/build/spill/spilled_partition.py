@@ -2,11 +2,11 @@
 
 `spill_files` describes the format. An extent is the position of frames in a spill. A frame is a
 record batch with its hash. The frames of one extent are called a part of the spill. At most
-WINDOW_BYTES are read at once; this amount is called a window. Steps:
+WINDOW_BYTES are read at a time; this amount is called a window. Steps:
 
 1. Find the partition's extents in each spill. This reads 24 bytes of a spill that is grouped by
    partition, and the whole index of any other spill.
-2. Read the parts of several spills at once, up to a window in total.
+2. Read the parts of several spills together, up to a window in total.
 3. Read a part that is larger than a window in several steps. Each step reads the complete frames
    that fit into a window.
 4. Check each frame's hash, and yield its record batch.
@@ -34,7 +34,7 @@ from pipeline.storage.folder import Folder, Part
 from schemas.errors import DamagedSpillError
 
 WINDOW_BYTES = 16 << 20
-"""Maximum bytes of spills that are read at once. A single frame may be larger."""
+"""Maximum bytes of spills that are read at a time. A single frame may be larger."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from schemas.vocabulary import VOCABULARIES
 OnBatch = Callable[[pa.RecordBatch, int], None]
 """Function that takes a record batch and the row of its first bucket in the shard."""
 _TASK_BYTES: Final = 32 << 20
-"""Minimum size in bytes of a task's shards. Only the last task may have less. Checking this many
-bytes takes about a hundredth of a second, much longer than the start of a task."""
+"""Minimum size in bytes of a task's shards. Only the last task may have less. It takes about 10 ms
+to check this many bytes, and much less to start a task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",

@@ -49,7 +49,7 @@ from schemas.records import STATUS_CODES, Status
 from schemas.text.phrases import plural
 
 _BLOCK: Final = 1 << 20
-"""Number of records that are compared at once. This limit bounds memory."""
+"""Number of records that are compared at a time. This limit bounds memory."""
 
 
 def compare_records(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipeline.build.verify.row_file import same_hash
 
 _BLOCK: Final = 1 << 20
-"""Number of hashes that are compared at once. This limit bounds memory."""
+"""Number of hashes that are compared at a time. This limit bounds memory."""
 
 
 def repeated(hashes: NDArray[Any], among: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ class Findings:
         """Add records.
 
         Args:
-            what: message about the rule that they break.
+            what: message about the rule that the records break.
             ordinals: int64[K], ordinals of the records.
         """
         if ordinals.size:

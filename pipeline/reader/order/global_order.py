@@ -6,7 +6,7 @@ each window are then permuted inside the window, so that a reader needs few shar
 
 Only the permuted shards and the first position of each shard are stored. The place of a bucket
 inside its window is computed. The time to find a bucket does not depend on its position: about
-0.2 µs if 8,192 positions are computed at once, and 0.5 µs if 1,024 positions are computed at once.
+0.2 µs if one call computes 8,192 positions, and 0.5 µs if one call computes 1,024 positions.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class EpochOrder:
 
         Args:
             counts: int64[S], number of buckets of each shard, at least 1.
-            first_shard: id of the first of these shards. The ids of the others follow.
+            first_shard: id of the first of these shards. The ids are consecutive.
         """
         self._key = mix_all(seed, epoch)
         order = np.argsort(

@@ -12,7 +12,7 @@ _NAME: Final = re.compile(r"/([0-9a-f]{16})-((?:v\d+-)?).*\.")
 def file_patterns(names: Iterable[str], *, variants: int = 1) -> list[str]:
     """Return sorted patterns that match files of a manifest.
 
-    Names of files begin with the digest of their build, so a pattern such as
+    Names of files begin with the digest of their build. So a pattern such as
     `train/ea07a83a0ac2902c-*.arrow` does not match files that another build left in the folder. A
     name that does not begin with such a digest is its own pattern.
 

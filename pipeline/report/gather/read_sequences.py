@@ -47,8 +47,8 @@ class ReadRecords:
     source: int32[N], number of the input that holds each record
     hashes: HASH[N], hash of all residues of each record
     cropped: HASH[N], hash of those residues of each record that fit into max_seq_len
-    ids: a pair for each block: the joined bytes of all ids of the block, and an array with the end
-      of each id in these bytes, int64[records of the block]
+    ids: a pair for each block. The first item has the bytes of all ids of the block, end to end.
+      The second item has the end of each id in these bytes, int64[records of the block]
     headers: id and description of the first records, about HEADERS_TRIED bytes in all
     letters: int64[256], number of occurrences of each token id
     unknown_records: number of records that contain <unk>

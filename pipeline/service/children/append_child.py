@@ -74,7 +74,7 @@ class AppendChild:
         log("warning", text=line)
 
     def _begin(self, stage: str | None) -> None:
-        """End the stage that runs, and begin another."""
+        """End the current stage, and begin another."""
         now = time.monotonic()
         if self._stage is not None:
             name, since = self._stage

@@ -58,7 +58,7 @@ def _outcome(request: AppendRequest) -> Appended | Refused | Failed:
         return _appended(append(_options(request, files), JsonReporter()), request, twins)
     except InputError as error:
         refused = {error.source: _reason(error)}
-        # find other refused files now, because each attempt begins anew
+        # find all refused files now, because the next attempt starts from the beginning
         for url in request.files:
             if url not in twins and url not in refused:
                 refused |= _refusal(url, request)
@@ -86,7 +86,8 @@ def _options(request: AppendRequest, files: Sequence[str]) -> AppendOptions:
 
 
 def _twins(files: dict[str, int]) -> dict[str, str]:
-    """Return each file with the content of an earlier file of the batch, and this earlier file.
+    """Find files that have the same content as an earlier file of the batch. Return the earlier
+    file of each.
 
     Only files of equal size are read.
 
@@ -122,9 +123,9 @@ def _reason(error: InputError) -> str:
 def _appended(built: Built, request: AppendRequest, twins: dict[str, str]) -> Appended:
     """Return what the batch added to the dataset.
 
-    If a service was killed after the commit of this batch, the dataset had all files before this
-    append. Generations after the parent of the batch then have the files that the batch added.
-    Files in other generations are duplicates.
+    If an earlier run of the service committed this batch and was then killed, this append finds all
+    files in the dataset. Files in generations after the batch's parent were then added by this
+    batch. Files in the parent and in earlier generations are duplicates.
     """
     manifest = built.manifest
     entries = [*manifest.history, entry_of(manifest)]

@@ -42,8 +42,8 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True, tag="appended", tag_fi
     added: number of files that the generation added
     records: number of records that the generation added
     kept: number of these records that are kept
-    duplicates: path or URL of each file whose content the dataset or an earlier file of the batch
-        has, and the name of the earlier file
+    duplicates: for each file whose content is already in the dataset or in an earlier file of the
+        batch, by path or URL: the name of the earlier file
     dataset: totals of the current generation
     """
 

@@ -123,7 +123,7 @@ class LocalInbox:
 
 
 def _version(found: os.stat_result) -> str:
-    # with ctime, which a rename changes: a refused file that is moved back is tried again
+    # A rename changes ctime. So a refused file that the user moves back is tried again.
     return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
 
 
@@ -135,7 +135,7 @@ def _content(version: str) -> list[str]:
 
 @contextmanager
 def _retried(what: str) -> Iterator[None]:
-    """Turn errors that may pass, such as a full disk, into a RetryError."""
+    """Turn errors that may be temporary, such as a full disk, into a RetryError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -13,9 +13,9 @@ from pipeline.service.inbox.inbox import ERROR_SUFFIX, free_name, with_suffix
 def free_target(root: Path, name: str, reason: str) -> str:
     """Return a name below `root` under which a file can be moved there.
 
-    A part of the name gets a suffix such as ~1 if it would replace another file, or if it names a
-    folder where `root` has a file or a link. With a reason, the text file beside the new name must
-    be free too, or hold this reason.
+    A part of the name gets a suffix such as ~1 in two cases: it would replace another file, or it
+    is a folder but `root` has a file or a link of that name. With a reason, the name of the text
+    file beside the new name must be free, too, or that file must hold this reason.
     """
     *folders, last = name.split("/")
     here = root
@@ -26,12 +26,12 @@ def free_target(root: Path, name: str, reason: str) -> str:
 
 
 def write_reason(target: Path, reason: str) -> None:
-    """Write the reason of a rejected file beside it, unless it is there already."""
+    """Write the reason into a text file beside a rejected file, unless that file has it already."""
     content = _encoded(reason)
     path = _reason_path(target)
     if _holds(path, content):
         return
-    # never through a link, and never into a file that somebody delivered
+    # do not follow a link, and do not overwrite a file that a user delivered
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
         with open(descriptor, "wb") as file:

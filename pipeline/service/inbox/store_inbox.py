@@ -1,4 +1,5 @@
-"""A prefix of an object store as the inbox. A move is a copy within the store and a removal."""
+"""A prefix of an object store as the inbox. To move an object, copy it within the store, and remove
+the original."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Write the journal, and replay it.
 
-On a disk, the journal is a file. In a store, each write is an object of its own. A long journal is
+On a disk, the journal is a file. In a store, each write is a separate object. A long journal is
 replaced by a snapshot: one line with the whole state.
 """
 

@@ -34,8 +34,8 @@ class Commit:
     bytes: size of these files
     records: number of records that it added
     kept: number of these records that are kept
-    duplicates: each key is the name of a file whose content is already in the dataset or in an
-        earlier file of the batch; its value is the name of the earlier file
+    duplicates: for each file whose content is already in the dataset or in an earlier file of the
+        batch, by name: the name of the earlier file
     seconds: duration of each stage
     """
 

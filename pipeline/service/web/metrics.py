@@ -48,7 +48,7 @@ def _of_service(status: Status) -> Iterable[Metric]:
     totals = status.totals
     for name, text, value in (
         ("files_waiting", "Files in the inbox that no batch has yet.", status.waiting_files),
-        ("bytes_waiting", "Bytes of these files.", status.waiting_bytes),
+        ("bytes_waiting", "Bytes of the files that no batch has yet.", status.waiting_bytes),
         ("lag_seconds", "Age of the oldest waiting file.", status.lag),
         ("ready", "1 if the service can take files.", int(status.ready)),
         ("last_error_timestamp_seconds", "Time of the last error.", status.last_error_time),
@@ -57,8 +57,8 @@ def _of_service(status: Status) -> Iterable[Metric]:
     for name, text, value in (
         ("batches", "Batches that were opened.", totals.batches),
         ("files_taken", "Files that the dataset has now, duplicates included.", totals.taken),
-        ("bytes_taken", "Bytes of these files.", totals.taken_bytes),
-        ("files_duplicate", "Files whose content the dataset had before.", totals.duplicates),
+        ("bytes_taken", "Bytes of the files that the dataset has now.", totals.taken_bytes),
+        ("files_duplicate", "Files whose content the dataset already had.", totals.duplicates),
         ("files_rejected", "Files that were moved to rejected/.", totals.rejected),
         ("report_failures", "Reports that could not be written.", totals.report_failures),
         ("hook_failures", "Runs of --on-generation that failed.", totals.hook_failures),
@@ -84,7 +84,7 @@ def _of_dataset(status: Status) -> Iterable[Metric]:
     for name, text, value in (
         ("generation", "Number of the latest generation.", dataset.generation),
         ("inputs", "Input files of the dataset.", dataset.inputs),
-        ("input_bytes", "Bytes of these files.", dataset.input_bytes),
+        ("input_bytes", "Bytes of the dataset's input files.", dataset.input_bytes),
         ("residues_kept", "Residues in the dataset's buckets.", dataset.residues_kept),
     ):
         yield GaugeMetricFamily(f"thdpack_dataset_{name}", text, value=value)

@@ -3,7 +3,7 @@
 `--dedup cropped` keeps only the first of such records.
 
 A piece is one of the sequences into which `--long split` cuts a record. A run is a group of
-consecutive records that a reduce task reads at once.
+consecutive records that a reduce task reads at a time.
 """
 
 from __future__ import annotations

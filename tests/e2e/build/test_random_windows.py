@@ -1,7 +1,7 @@
-"""`--long crop`: of each kept record with more than max_seq_len - 2 residues, the buckets hold one
-random window. Shorter kept records are in the buckets as a whole.
+"""`--long crop`: the buckets hold one random window of each kept record that has more than
+max_seq_len - 2 residues. Shorter kept records are in the buckets as a whole.
 
-A run is a group of consecutive records that a reduce task reads at once.
+A run is a group of consecutive records that a reduce task reads at a time.
 """
 
 from __future__ import annotations

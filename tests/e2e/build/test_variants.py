@@ -1,4 +1,4 @@
-"""`--variants K`: K passes over the same kept records, each shuffled, cropped and packed anew."""
+"""`--variants K`: K passes over the kept records, each shuffled, cropped and packed separately."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_a_build_that_keeps_no_record_is_an_error(run: Run, sample: Path, tmp_pa
 
 
 def end_with_closed_output(*words: str) -> tuple[int, str]:
-    """Run a command whose output is closed at once, as in `thdpack … | head -0`.
+    """Run a command whose output is closed immediately, as in `thdpack … | head -0`.
 
     Returns:
         Exit code and standard error.

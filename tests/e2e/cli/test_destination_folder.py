@@ -31,7 +31,7 @@ def test_a_folder_of_other_files_is_refused_and_stays_as_it_is(
     done = run(command[0], corpus, "--out", folder, *command[1:])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"thdpack {command[0]}: --out {folder} is not empty and no dataset (it holds .git, "
+        f"thdpack {command[0]}: --out {folder} is neither empty nor a dataset (it holds .git, "
         f"made.fasta, train): choose a new folder, such as {folder}/dataset\n"
     )
     assert sorted(folder.rglob("*")) == before
@@ -40,7 +40,7 @@ def test_a_folder_of_other_files_is_refused_and_stays_as_it_is(
 def test_a_folder_that_holds_only_the_inputs_is_refused(run: Run, corpus: Path) -> None:
     done = run("preprocess", corpus.name, "--out", ".", where=corpus.parent)
     assert done.returncode == 2
-    assert "--out . is not empty and no dataset (it holds made.fasta): choose" in done.stderr
+    assert "--out . is neither empty nor a dataset (it holds made.fasta): choose" in done.stderr
     assert [path.name for path in corpus.parent.iterdir()] == [corpus.name]
 
 

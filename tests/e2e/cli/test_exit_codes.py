@@ -92,12 +92,13 @@ def test_the_folder_of_a_run_must_not_be_a_file(
         ("--index 99", "--index 99 is beyond the 1 map + 1 reduce tasks"),
         (
             "--index 0 --stage link",
-            "this plan has no link tasks (only with --clusters or --sample-clusters): go on with "
-            "--stage reduce",
+            "this plan has no link tasks (only with --clusters or --sample-clusters): continue "
+            "with --stage reduce",
         ),
         (
             "--index 0 --stage draw",
-            "this plan has no draw tasks (only with --sample-clusters): go on with --stage reduce",
+            "this plan has no draw tasks (only with --sample-clusters): continue with --stage "
+            "reduce",
         ),
     ],
 )

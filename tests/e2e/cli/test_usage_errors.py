@@ -1,4 +1,4 @@
-"""A wrong command line gives one line: the command, what is wrong, and the remedy. No frames."""
+"""A wrong command line gives one line without a frame: the command, the mistake and the remedy."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_without_deduplication_copies_are_kept(
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed", "no list"])
-def test_a_damaged_index_is_written_anew(
+def test_a_damaged_index_is_rebuilt(
     run: Run, inputs: list[Path], tmp_path: Path, damage: str
 ) -> None:
     whole = grow(run, inputs[:3], tmp_path / "whole", [3], *OPTIONS)

@@ -1,4 +1,4 @@
-"""`thdpack compact` gives the bytes of one build. `thdpack gc` removes only what nobody needs.
+"""`thdpack compact` gives the bytes of one build. `thdpack gc` removes only unneeded files.
 
 Each build, append or compaction leaves a new state of the dataset, called a generation.
 """

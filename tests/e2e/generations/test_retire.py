@@ -130,7 +130,7 @@ def test_a_list_that_is_already_retired_changes_nothing(
     out = grow(run, inputs[:1], tmp_path / "out", [1], *OPTIONS)
     run("append", out, inputs[1], "--retire", ids, **SIZES)
     before = digest(out)
-    # the first command again: records of its own input are not retired
+    # repeat the first command: it must not retire records of its own input
     done = run("append", out, inputs[1], "--retire", ids, **SIZES)
     assert "nothing to do" in done.stdout
     assert "to retire later records, give no inputs" in done.stdout + done.stderr
@@ -301,7 +301,7 @@ def test_hostile_entries_of_retired_files_are_refused(
         (None, "No such file"),
     ],
 )
-def test_files_that_are_no_lists_of_ids_are_refused(
+def test_files_that_are_not_lists_of_ids_are_refused(
     run: Run, inputs: list[Path], tmp_path: Path, content: bytes | None, said: str
 ) -> None:
     out = grow(run, inputs[:1], tmp_path / "out", [1], *OPTIONS)

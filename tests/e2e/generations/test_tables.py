@@ -107,8 +107,8 @@ def test_appends_with_one_table_give_the_splits_and_sequences_of_one_build(
 def test_new_records_go_to_the_split_of_their_cluster_after_it_was_renamed(
     run: Run, tmp_path: Path, listed: str
 ) -> None:
-    """A new release often has another representative for a cluster. It is an earlier record here,
-    so the new table need not list earlier records."""
+    """A new release often has another representative for a cluster. If the new representative is an
+    earlier record, the new table need not list the other earlier records."""
     made = distinct_records(240)
     old, new = made[:120], made[120:]
     number = {name: i % 40 for i, (name, _) in enumerate(made)}
@@ -227,7 +227,7 @@ def test_a_missing_table_and_a_table_too_many_are_refused(
 def test_copies_outside_the_table_are_duplicates_and_verify_accepts_them(
     run: Run, tmp_path: Path, listed: str
 ) -> None:
-    """Only the earlier record or only its copy is in a table of clusters."""
+    """Either only the earlier record or only its copy is in a table of clusters."""
     made = distinct_records(80)
     copies = [(f"copy-{name}", residues) for name, residues in made]
     rows = [(f"c{i % 9}", name) for i, (name, _) in enumerate(made)]

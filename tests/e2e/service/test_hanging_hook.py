@@ -1,4 +1,4 @@
-"""A hook that closes its output, and hangs."""
+"""A hook that closes its output and then hangs does not keep the service from ending."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ BAD = b"no header\n"
 def test_a_reason_is_never_written_through_a_link(
     run_process: Run, inbox: Path, dataset: Path
 ) -> None:
-    """Whoever may write to the inbox must not be able to overwrite the service's files."""
+    """A user who may write to the inbox must not be able to overwrite the service's files."""
     manifest = dataset / "manifest.json"
     before = manifest.read_bytes()
     (inbox / "a.fasta.error.txt").symlink_to(manifest)
@@ -54,7 +54,8 @@ def test_a_name_of_255_bytes_can_be_rejected(run_process: Run, inbox: Path, data
 
 
 def test_a_folder_and_a_file_can_have_the_same_name(inbox: Path, dataset: Path) -> None:
-    """taken/2 and rejected/ have files where the next ones need folders, and the reverse."""
+    """A name in taken/ or rejected/ is a file when the next file needs a folder of that name, or
+    the reverse."""
     with Service(inbox, dataset, *QUICK) as service:
         drop(inbox, "a", content_of(1))
         drop(inbox, "b/b.fasta", content_of(2))

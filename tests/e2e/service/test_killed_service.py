@@ -45,6 +45,6 @@ def test_each_file_is_taken_exactly_once_however_often_the_service_is_killed(
 
 
 def _idle(service: Service) -> bool:
-    """Return whether the service has finished all batches that it began, at least one."""
+    """Return whether the service has begun at least one batch and has finished all batches."""
     last = next((event for event in reversed(service.events) if event["event"] != "note"), None)
     return last is not None and last["event"] == "finished"

@@ -140,7 +140,7 @@ def test_sigterm_ends_a_service_with_a_hanging_append_within_10_seconds(
     drop(inbox, "a.fasta", content_of(1))
     with Service(inbox, dataset, *QUICK) as service:
         child = service.wait_until(lambda: append_of(service.pid))
-        os.kill(child, signal.SIGSTOP)  # it can neither finish nor end by itself
+        os.kill(child, signal.SIGSTOP)  # a stopped child can neither finish nor exit
         started = time.monotonic()
         assert service.end(signal.SIGTERM) == 0
         assert time.monotonic() - started < 10

@@ -1,4 +1,4 @@
-"""An unusable store is reported at once, and stores other than AWS need no special settings."""
+"""An unusable store is reported immediately. Stores other than AWS need no special settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def own_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
 
 
 def refused(run: Run, *words: object, code: int = 1) -> str:
-    """Run a command that must fail at once; return its error, without the prefix."""
+    """Run a command that must fail immediately; return its error, without the prefix."""
     began = time.monotonic()
     done = run(*words)
     assert done.returncode == code
@@ -51,7 +51,7 @@ def refused(run: Run, *words: object, code: int = 1) -> str:
 
 
 def training_refused(data: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Start a training run that must fail at once; return its error."""
+    """Start a training run that must fail immediately; return its error."""
     began = time.monotonic()
     with pytest.raises(SystemExit) as ended:
         main(["esm2-8m", "--data", data, "--out", str(out)])

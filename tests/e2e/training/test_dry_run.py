@@ -108,8 +108,8 @@ def test_a_folder_of_other_files_is_refused_and_an_empty_folder_or_one_of_logs_i
             train(many_shards, out, *dry)
         assert stopped.value.code == 2
         assert capsys.readouterr().err == (
-            f"thdpack train: --out {out} is not empty and no run (it holds paper.tex): choose a "
-            f"new folder, such as {out}/run\n"
+            f"thdpack train: --out {out} is neither empty nor the folder of a run (it holds "
+            f"paper.tex): choose a new folder, such as {out}/run\n"
         )
         assert [path.name for path in out.iterdir()] == ["paper.tex"]
     (out / "paper.tex").rename(out / "slurm-1.out")

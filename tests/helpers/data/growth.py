@@ -1,4 +1,4 @@
-"""Inputs that share sequences, and datasets that grow by them."""
+"""Inputs that share sequences, and datasets to which these inputs are appended."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OPTIONS = (
 
 
 def write_inputs(folder: Path, count: int, *, records: int = 100) -> list[Path]:
-    """Write files. Each file has new sequences, has some of these twice, and repeats some sequences
-    of earlier files.
+    """Write files. Each file has new sequences, some of them twice, and some sequences of earlier
+    files.
 
     Args:
         records: number of new sequences in each file.
@@ -59,7 +59,7 @@ def grow(run: Run, inputs: list[Path], out: Path, steps: list[int], *options: An
 
 
 def statuses(dataset: Path) -> list[tuple[Any, ...]]:
-    """Return what happened to each record."""
+    """Return the status, the split and the identity of each record, sorted by ordinal."""
     columns = ("ordinal", "id", "source", "offset", "hash", "status", "split", "duplicate_of")
     return sorted(tuple(row[name] for name in columns) for row in read_records(dataset))
 

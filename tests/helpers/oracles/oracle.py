@@ -48,8 +48,8 @@ def tokens(residues: str) -> list[int]:
 
 
 def beyond_biopython(data: bytes) -> bool:
-    """Return whether a text has a feature that thdpack and Biopython read differently: a line that
-    begins with `;`, a byte-order mark, or text before the first `>`.
+    """Return whether a text has a feature that thdpack and Biopython read differently. These
+    features are a line that begins with `;`, a byte-order mark, and text before the first `>`.
     """
     lines = re.split(rb"\r\n|\r|\n", data)
     first = next((i for i, line in enumerate(lines) if line.startswith(b">")), len(lines))

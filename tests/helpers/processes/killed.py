@@ -185,7 +185,7 @@ def main(corpus: Path, folder: Path, kills: int) -> None:
             killed.append(len(list(out.glob(".build/*-*[0-9].json"))))
         else:
             assert status == 0, "the build did not resume"
-        if complete(out):  # the next build starts anew
+        if complete(out):  # the next build starts from the beginning
             assert os.waitpid(start(corpus, out, 0, in_write=False), 0)[1] == 0
             assert digest(out) == expected
             shutil.rmtree(out)

@@ -62,7 +62,7 @@ torch.distributed.run.main(sys.argv[1:])
 
 A forked rank that has finished waits for an event of torchrun before it exits. After a signal,
 torchrun would not set this event, and would kill such ranks 30 s later. The patch of `_close` sets
-the event at once.
+the event immediately.
 """
 
 

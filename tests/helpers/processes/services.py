@@ -1,4 +1,4 @@
-"""`thdpack watch` in a process of its own."""
+"""`thdpack watch` in a separate process."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def children_of(pid: int) -> list[int]:
 def append_of(pid: int) -> int | None:
     """Return a service's append process; None if none runs.
 
-    A child that has not called exec() yet is not returned: the service waits for this call (vfork),
+    A child that has not called exec() yet is not returned. The service waits for this call (vfork),
     so stopping such a child would stop the service as well.
     """
     for child in children_of(pid):

@@ -104,7 +104,7 @@ def start(
     Args:
         setup: Python statement to run first.
         imported: modules, besides the usual ones, that the server process imports before it forks.
-            Each choice of modules needs a server process of its own.
+            Each choice of modules needs its own server process.
         sizes: arguments of `small_tasks` (command_line.py).
     """
     text = _IN_A_FORK.format(program(setup, sizes))

@@ -1,8 +1,8 @@
 """Recompute every number of a report from FASTA, with Biopython and simple loops.
 
 This module imports constant tables of the pipeline, but none of its functions. Simulations of
-packing need the same random order of sequences as the report, so they use the same shuffle of
-numpy with the same seed (see pipeline/report/gather/waste.py).
+packing need the random order of sequences that the report uses. Therefore they use numpy's shuffle
+with the same seed (see pipeline/report/gather/waste.py).
 """
 
 from __future__ import annotations

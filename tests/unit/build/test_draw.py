@@ -29,7 +29,7 @@ MEMBERS = st.lists(
 
 @given(st.lists(st.tuples(UINT64, UINT64), min_size=1))
 @settings(deadline=None)
-def test_the_function_named_below_returns_the_upper_half_of_the_product(
+def test_draw_below_returns_the_upper_half_of_the_product(
     pairs: list[tuple[int, int]],
 ) -> None:
     keys, limits = np.array(pairs, dtype=np.uint64).T

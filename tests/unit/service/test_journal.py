@@ -116,7 +116,7 @@ def test_a_commit_of_another_service_does_not_count_for_the_open_batch() -> None
     assert ledger.batch is None
 
 
-def test_a_journal_that_is_removed_while_the_service_runs_is_written_anew(tmp_path: Path) -> None:
+def test_a_journal_that_is_removed_while_the_service_runs_is_written_again(tmp_path: Path) -> None:
     journal = LocalJournal(tmp_path)
     ledger = journal.replay()
     for number, line in enumerate(LINES):

@@ -19,10 +19,13 @@ def parse_clusters(
         weights: uint64[n], output: weight of each row in units of 2^-30, rounded, never 0.
             uint64[0] for a table without weights.
     Returns:
-        Number of rows, number of lines read, and the fault of the last line: 0 for none, 1 for no
-        tab, 2 for a third column in a table without weights, 3 for an empty id, 4 for no third
-        column in a table with weights, 5 for a weight that is no number from 1e-6 to 1e6. Blank
-        lines are not rows.
+        Number of rows (without blank lines), number of lines read, and the fault of the last line:
+        - 0: no fault
+        - 1: no tab
+        - 2: a third column in a table without weights
+        - 3: an empty id
+        - 4: no third column in a table with weights
+        - 5: a weight that is not a number from 1e-6 to 1e6
     """
 
 def text_keys(

@@ -4,8 +4,8 @@ The table is text with two columns, as MMseqs2 writes it: representative, tab, m
 --sample-clusters may have a third column, the member's weight. The order of the rows does not
 matter. An id's key is the xxh3_64 of the id. Steps:
 
-1. Read the text in blocks, compute the keys of both columns, and append each row to one of 256
-   temporary files, chosen by the upper bits of the member's key.
+1. Read the text in blocks, and compute the keys of both columns. Append each row to one of 256
+   temporary files. The upper bits of the member's key choose the file.
 2. Sort each temporary file. If a member is in several clusters, note these clusters as pairs to
    join. If it has several weights, the largest weight counts.
 3. Join the clusters of all pairs. The smallest key becomes the key of the joined cluster.

@@ -25,7 +25,7 @@ def listed_names(source: Source, *, first_words: bool = False) -> tuple[ListedNa
     Blank lines and lines that begin with # or ; are ignored.
 
     Args:
-        first_words: True if a line may have more words than the id, which are ignored.
+        first_words: True to ignore all words of a line after the first, which is the id.
     Raises:
         InputError: the file cannot be read, or a line has several words, residues, a header of
             FASTA, or binary data.

@@ -5,9 +5,9 @@
 2. Divide the hashes into ranges of about RUN_BYTES. For each range, collect its rows from all runs,
    sort them, refuse keys that occur twice, and write the rows as a batch of the work file.
 
-The work file is an Arrow file with these columns: the hash, the row's number in the table, the key
-(its column name is empty), and the other columns of the table. Equal hashes are in the same batch.
-This needs about 0.5 GB of memory for any table, and room on the disk for two copies of the table.
+The work file is an Arrow file. Its columns are the hash, the row's number in the table, the key and
+the other columns of the table. The key's column has an empty name. Equal hashes are in one batch.
+The sort needs about 0.5 GB of memory for any table, and disk space for two copies of the table.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from schemas.records import Status
 
 _COLUMNS: Final = ("ordinal", "residues", "hash", "status")
 _BATCH_WINDOWS: Final = 1 << 22
-"""Maximum number of windows that are computed at once, which bounds memory."""
+"""Maximum number of windows that are computed at a time, which bounds memory."""
 
 
 def coverage(manifest: Manifest, paths: Sequence[Path]) -> Coverage | None:

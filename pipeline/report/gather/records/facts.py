@@ -22,7 +22,7 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 
 _FILES_TOGETHER: Final = 32
-"""Number of files of records/ whose duplicates are counted at once. Together, these files have
+"""Number of files of records/ whose duplicates are counted at a time. Together, these files have
 about 4 million rows."""
 _NOTE: Final = ("ordinal", "id", "source", "residues", "status")
 
