@@ -37,7 +37,9 @@ TEXT = fasta(made_records(300))
 
 
 def members(data: bytes) -> bytes:
-    return b"".join(gzip.compress(data[i : i + 10_000]) for i in range(0, len(data), 10_000))
+    return b"".join(
+        gzip.compress(data[i : i + 10_000], mtime=0) for i in range(0, len(data), 10_000)
+    )
 
 
 ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
@@ -85,7 +87,7 @@ def test_every_kind_of_archive_gives_the_same_records(run: Run, tmp_path: Path, 
 
 
 def test_standard_input_is_read_like_a_file(run_process: Run, tmp_path: Path) -> None:
-    check(run_process, tmp_path / "out", "-", stdin=gzip.compress(TEXT))
+    check(run_process, tmp_path / "out", "-", stdin=gzip.compress(TEXT, mtime=0))
 
 
 def test_folders_and_globs_expand_in_byte_order_and_skipped_files_are_named(
@@ -100,7 +102,7 @@ def test_folders_and_globs_expand_in_byte_order_and_skipped_files_are_named(
         ("b/c.fasta", slice(200, 300)),
     ):
         data = fasta(records[part])
-        (folder / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        (folder / name).write_bytes(gzip.compress(data, mtime=0) if name.endswith("gz") else data)
     (folder / "notes.txt").write_text("not sequences")
     check(run, tmp_path / "out", folder)
     done = run("preprocess", folder, "--out", tmp_path / "dry", "--dry-run")
@@ -194,7 +196,7 @@ def web(tmp_path: Path) -> Iterator[str]:
 
 
 def test_http_and_file_urls_are_read(run: Run, tmp_path: Path, web: str) -> None:
-    (tmp_path / "x.fasta.gz").write_bytes(gzip.compress(TEXT))
+    (tmp_path / "x.fasta.gz").write_bytes(gzip.compress(TEXT, mtime=0))
     check(run, tmp_path / "out", f"{web}/x.fasta.gz")
     check(run, tmp_path / "file", f"file://{tmp_path}/x.fasta.gz")
     missing = run("preprocess", f"{web}/none.fasta", "--out", tmp_path / "none")
@@ -213,14 +215,16 @@ def test_the_error_for_an_unknown_protocol_names_the_protocol(run: Run, tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("cut.fasta.gz", gzip.compress(TEXT)[:-2000], "truncated gzip archive"),
+        ("cut.fasta.gz", gzip.compress(TEXT, mtime=0)[:-2000], "truncated gzip archive"),
         ("cut.fasta.bgz", bgzip(TEXT)[:-3000], "truncated gzip archive"),
         ("cut.fasta.zst", zstd.compress(TEXT)[:-200], "truncated zstd archive"),
         ("cut.fasta.xz", lzma.compress(TEXT)[:-200], "truncated xz archive"),
         ("cut.fasta.bz2", bz2.compress(TEXT)[:-200], "truncated bzip2 archive"),
         (
             "bad.fasta.gz",
-            gzip.compress(TEXT)[:3000] + b"\xff" * 500 + gzip.compress(TEXT)[3500:],
+            gzip.compress(TEXT, mtime=0)[:3000]
+            + b"\xff" * 500
+            + gzip.compress(TEXT, mtime=0)[3500:],
             "gzip archive",
         ),
         ("cut.parquet", b"PAR1" + bytes(100), "not a readable parquet file"),
@@ -255,7 +259,7 @@ def test_the_text_of_an_error_is_the_same_from_a_worker_as_from_the_driver(
 ) -> None:
     """The driver gets a worker's error from another process, with file and line."""
     for name, content in (
-        ("cut.fasta.gz", gzip.compress(TEXT)[:-2000]),
+        ("cut.fasta.gz", gzip.compress(TEXT, mtime=0)[:-2000]),
         ("binary.fasta", b">a\nMK\nM\x00K\n"),
     ):
         (tmp_path / name).write_bytes(content)

@@ -52,7 +52,7 @@ def parquet(records: list[tuple[str, str]]) -> bytes:
 
 FILES = {
     "a/1.fasta": fasta(RECORDS[:40]),
-    "a/2.fa.gz": gzip.compress(fasta(RECORDS[40:80])),
+    "a/2.fa.gz": gzip.compress(fasta(RECORDS[40:80]), mtime=0),
     "b/3.parquet": parquet(RECORDS[80:]),
 }
 

@@ -27,7 +27,7 @@ def test_csv_and_tsv_are_read_from_files_compressed_files_and_standard_input(
     quoted = b'"Entry"\t"Sequence"\n"P1"\t"MKTAY"\n"P2"\t"MKV*"\n"P3"\t""\n'
     for name, content in (
         ("x.csv", csv),
-        ("x.CSV.gz", gzip.compress(csv)),
+        ("x.CSV.gz", gzip.compress(csv, mtime=0)),
         ("x.tsv", tsv),
         ("y.tsv", quoted),
     ):
@@ -84,7 +84,7 @@ def test_a_table_without_a_column_of_ids_gives_a_warning_that_names_its_columns(
     for name, mark in (("x.csv", ","), ("x.tsv", "\t")):
         text = "\n".join(mark.join(line) for line in [tuple(rows), *lines])
         (tmp_path / name).write_text(text)
-    (tmp_path / "x.tsv.gz").write_bytes(gzip.compress((tmp_path / "x.tsv").read_bytes()))
+    (tmp_path / "x.tsv.gz").write_bytes(gzip.compress((tmp_path / "x.tsv").read_bytes(), mtime=0))
     pq.write_table(table, tmp_path / "x.parquet")
     with ipc.new_stream(tmp_path / "x.arrow", table.schema) as stream:
         stream.write_table(table)
@@ -217,7 +217,7 @@ def test_wrong_columns_are_refused_before_any_task_and_in_a_dry_run(
 ) -> None:
     (tmp_path / "first.fasta").write_bytes(b">a\nMKT\n")
     (tmp_path / "x.csv").write_bytes(b"name,seq\na,MKTAYIAK\n")
-    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"name,seq\na,MKTAYIAK\n"))
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"name,seq\na,MKTAYIAK\n", mtime=0))
     table = pa.table({"name": ["a"], "seq": ["MKTAYIAK"], "length": [8]})
     parquet.write_table(table, tmp_path / "x.parquet")
     for name in ("x.csv", "x.csv.gz", "x.parquet"):
