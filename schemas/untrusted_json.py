@@ -44,7 +44,7 @@ WorkName = Annotated[
     str,
     Meta(
         pattern=r"\A(map|clustered|link|draw|prepared|similar"
-        r"|rest-(v[0-9]{1,6}-)?of-(reduce|rest-(v[0-9]{1,6}-)?[0-9]{1,3}))-[0-9]{6,12}\.arrow\Z"
+        r"|rest-(v[0-9]{1,6}-)?of-(reduce|rest-(v[0-9]{1,6}-)?[0-9]{1,3}))-[0-9]{6,12}(s[0-9]{5,9})?\.arrow\Z"
     ),
 ]
 """Name of a work file that holds map output (a spill), clusters of records, members of clusters,

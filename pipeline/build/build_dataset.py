@@ -31,14 +31,13 @@ from pipeline.build.clusters.earlier_task import EarlierClusters
 from pipeline.build.clusters.joined_clusters import NO_EARLIER, join_linked
 from pipeline.build.clusters.member_files import merge_members
 from pipeline.build.destination.destination import Destination, open_destination
+from pipeline.build.destination.free_space import check_free_space
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.generations.parent import Parent
 from pipeline.build.map_stage.map_results import (
     MapOutcome,
-    add_up_map_results,
     build_digest,
     input_entries,
-    input_warnings,
 )
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.phases import Phases
@@ -52,24 +51,23 @@ from pipeline.build.stages import (
     draw_tasks,
     hash_tasks,
     link_tasks,
-    map_tasks,
     prepare_tasks,
     reduce_tasks,
     rest_levels,
     search_tasks,
 )
 from pipeline.build.task_results import (
-    HashResult,
     LinkResult,
-    MapResult,
     PackResult,
     PreparedFile,
 )
 from pipeline.build.tasks import Job, Task
+from pipeline.build.unpack_stage.map_inputs import MapStage
 from pipeline.build.verify_build import verify_new_files
 from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.registry import EXECUTORS
 from pipeline.executors.worker_count import workers_of
+from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.urls import is_url
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
@@ -161,6 +159,8 @@ class Build:
         Args:
             existing: dataset to which variants are added; None to build a dataset.
         """
+        if isinstance(self._out, LocalFolder):
+            check_free_space(self.options, self._plan, self._out.path, existing)
         prepared = self.prepare()
         map_outcome = self._map(prepared)
         if existing is not None and existing.build != map_outcome.build:
@@ -254,21 +254,15 @@ class Build:
         return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:
-        options = self.options.of_dataset
-        maps = map_tasks(self._plan, options, self.work, self.options.allowed, prepared=prepared)
-        hashes = hash_tasks(self._plan, self.work)
-        # tables are read twice: by map tasks and by hash tasks
-        hashed = sum(task.end - task.begin for task in hashes)
-        tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
-        results = self.phases.run(
-            "read, tokenize, partition", tasks, self._plan.input_bytes + hashed
-        )
-        map_outcome = add_up_map_results(
-            self.options, self._plan, maps, hashes, results, prepared, self._parent
-        )
-        for line in input_warnings(self.options, self._plan, results, prepared):
-            self._report.note(line)
-        return map_outcome
+        return MapStage(
+            options=self.options,
+            planned=self._plan,
+            work=self.work,
+            prepared=prepared,
+            parent=self._parent,
+            phases=self.phases,
+            workers=self._executor.tasks_at_once,
+        ).run()
 
     def _find_clusters(self, job: Job, residues: int) -> None:
         """Find the cluster of each record, and join clusters (`link_stage/`). With

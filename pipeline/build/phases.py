@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -38,13 +38,22 @@ class Phases:
         """True if an earlier run finished some tasks."""
         return any(phase.skipped for phase in self.times)
 
-    def run(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
+    def run(
+        self,
+        name: str,
+        tasks: Sequence[Task[Result]],
+        total_bytes: int,
+        *,
+        more: Iterator[Task[Result] | None] | None = None,
+    ) -> list[Result]:
         """Run the tasks of a phase, except finished ones, and return all results in order.
 
         Args:
             name: name of the phase, which the user sees.
             total_bytes: number of bytes that the tasks read; 0 if it is not known.
+            more: further tasks of the phase; see `Executor.run`. Their results come last.
         """
+        tasks = list(tasks)
         self.report.phase(name, total_bytes)
         times = PhaseTimes(name, total_bytes, began=time.time())
         self.times.append(times)
@@ -56,7 +65,13 @@ class Phases:
             times.skipped += outcome.skipped
 
         try:
-            self.executor.run(partial(run_once, out=self.out), tasks, keep, self.report.advance)
+            self.executor.run(
+                partial(run_once, out=self.out),
+                tuple(tasks),
+                keep,
+                self.report.advance,
+                more=None if more is None else _noted(more, tasks),
+            )
         finally:
             times.ended = time.time()
         if times.skipped:
@@ -67,3 +82,13 @@ class Phases:
                 tasks=len(tasks),
             )
         return [results[index] for index in range(len(tasks))]
+
+
+def _noted(
+    more: Iterator[Task[Result] | None], tasks: list[Task[Result]]
+) -> Iterator[Task[Result] | None]:
+    """Yield further tasks, and add them to `tasks`."""
+    for task in more:
+        if task is not None:
+            tasks.append(task)
+        yield task

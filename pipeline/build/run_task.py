@@ -12,6 +12,7 @@ from pipeline.build.draw_stage.draw_partition import draw_partition
 from pipeline.build.hash_index.index_task import IndexTask, write_index_run
 from pipeline.build.link_stage.earlier_clusters import find_earlier
 from pipeline.build.link_stage.link_partition import link_partition
+from pipeline.build.map_stage.hash_task import HashTask
 from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.named_files.prepare import prepare
 from pipeline.build.named_files.prepare_task import PrepareTask
@@ -23,15 +24,7 @@ from pipeline.build.search_stage.search_exclusions import search_exclusions
 from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
 from pipeline.build.task_markers import Outcome, believed, leave_marker
 from pipeline.build.task_results import HashResult
-from pipeline.build.tasks import (
-    HashTask,
-    MapTask,
-    OnBytes,
-    ReduceTask,
-    RestTask,
-    Result,
-    Task,
-)
+from pipeline.build.tasks import MapTask, OnBytes, ReduceTask, RestTask, Result, Task
 from pipeline.build.verify.check_shards import check_files
 from pipeline.build.verify.verify_task import VerifyTask
 from pipeline.inputs.content_hash import hash_range
@@ -83,7 +76,13 @@ def run_once(
             source=task.source.url,
         )
     leave_marker(task, done, out, durable=durable)
+    if isinstance(task, MapTask) and task.section is not None:
+        task.work.remove(task.section_file)
     return Outcome(done, skipped=False, span=span())
+
+
+def _uncounted(number: int) -> None:
+    """Ignore a number of bytes."""
 
 
 def _run(task: Task[Any], on_bytes: OnBytes) -> object:
@@ -98,7 +97,8 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
         case MapTask():
             return partition_records(task, on_bytes)
         case HashTask():
-            return HashResult(pieces=tuple(hash_range(task.source, task.begin, task.end, on_bytes)))
+            count = on_bytes if task.counted else _uncounted
+            return HashResult(pieces=tuple(hash_range(task.source, task.begin, task.end, count)))
         case ClusterTask():
             return cluster_records(task, on_bytes)
         case LinkTask():

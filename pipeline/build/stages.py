@@ -25,17 +25,12 @@ from typing import Final
 from pipeline.build.build_plan import Plan
 from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_task import LinkTask
+from pipeline.build.map_stage.hash_task import HashTask
 from pipeline.build.named_files.prepare_task import PrepareTask
 from pipeline.build.options import DatasetOptions
 from pipeline.build.search_stage.search_tasks import ClusterTask, SearchTask
 from pipeline.build.task_results import PreparedFile
-from pipeline.build.tasks import (
-    HashTask,
-    Job,
-    MapTask,
-    ReduceTask,
-    RestTask,
-)
+from pipeline.build.tasks import Job, MapTask, ReduceTask, RestTask
 from pipeline.inputs.find import every_range
 from pipeline.inputs.source import ANYTHING, Allowed
 from pipeline.storage.folder import Folder

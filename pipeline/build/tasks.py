@@ -18,7 +18,6 @@ from pipeline.build.generations.parent import Parent
 from pipeline.build.named_files.named_file import CLUSTER_OPTIONS
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import (
-    HashResult,
     MapResult,
     PackResult,
     PreparedFile,
@@ -68,6 +67,8 @@ class MapTask:
     """Read the records in bytes [begin, end) of `source`, tokenize and partition them.
 
     prepared: files that options name
+    section: number of the section of an archive that the task reads; `begin` and `end` are then
+        positions in the decompressed text. None if the task reads the source itself.
     allowed: kinds of suspicious input that the user allows. The identity does not include
         `allowed`, because it does not change the result.
     """
@@ -83,10 +84,17 @@ class MapTask:
     work: Folder
     prepared: tuple[PreparedFile, ...] = ()
     allowed: Allowed = ANYTHING
+    section: int | None = None
 
     @property
     def name(self) -> str:
-        return f"map-{self.index:06d}"
+        section = "" if self.section is None else f"s{self.section:05d}"
+        return f"map-{self.index:06d}{section}"
+
+    @property
+    def section_file(self) -> str:
+        """Name of the work file that holds the section's text."""
+        return f"{self.name}.fasta"
 
     @property
     def spill(self) -> str:
@@ -105,38 +113,10 @@ class MapTask:
             # a fingerprint from a web server is unique only within one URL
             "url": self.source.url if is_url(self.source.url) else "",
             "range": [self.begin, self.end],
+            "section": self.section,
             "partitions": self.partitions,
             "options": self.options.shape(),
             "prepared": [[file.option, file.xxh3_128] for file in self.prepared],
-        }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HashTask:
-    """Hash bytes [begin, end) of an input.
-
-    A build hashes tables in this way, because map tasks read them by columns. All inputs are hashed
-    in this way to compare them with an existing dataset.
-    """
-
-    result_type: ClassVar[type[HashResult]] = HashResult
-
-    index: int
-    source: Source
-    begin: int
-    end: int
-    work: Folder
-
-    @property
-    def name(self) -> str:
-        return f"hash-{self.index:06d}"
-
-    def identity(self) -> dict[str, Any]:
-        return {
-            "url": self.source.url,
-            "fingerprint": self.source.fingerprint,
-            "range": [self.begin, self.end],
-            "piece": self.source.piece,
         }
 
 

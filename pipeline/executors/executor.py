@@ -6,7 +6,7 @@ bytes that tasks write do not depend on the executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -39,6 +39,8 @@ class Executor(Protocol):
         tasks: Sequence[TaskT],
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
+        *,
+        more: Iterator[TaskT | None] | None = None,
     ) -> None:
         """Run all tasks; stop at the first error.
 
@@ -46,10 +48,18 @@ class Executor(Protocol):
             work: module-level function that does one task. Workers find this function by its name.
             on_outcome: function that is called with a task's index and outcome when the task ends.
             on_bytes: function that is called with the number of bytes read since the last call.
+            more: iterator that makes further tasks while the first ones run. It yields None if the
+                next task is not ready yet. Their numbers follow those of `tasks`. Only executors
+                with `tasks_at_once` accept this argument.
         Raises:
             ThdpackError: a task failed.
             BuildError: workers died.
         """
+        ...
+
+    @property
+    def tasks_at_once(self) -> int:
+        """Number of tasks that run at once, if `run` accepts `more`; otherwise 0."""
         ...
 
     def end(self) -> None:
@@ -76,6 +86,8 @@ class ExecutorRequest:
 class SerialExecutor:
     """Runs tasks one after another in this process. The array jobs of a scheduler use it."""
 
+    tasks_at_once = 0
+
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
 
@@ -88,6 +100,9 @@ class SerialExecutor:
         tasks: Sequence[TaskT],
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
+        *,
+        more: Iterator[TaskT | None] | None = None,
     ) -> None:
+        assert more is None
         for index, task in enumerate(tasks):
             on_outcome(index, work(task, on_bytes, durable=self._durable))

@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Self
 
+from pipeline.executors.cgroup_limits import cgroup_limits
 from pipeline.executors.executor import OnBytes, TaskT, Work
 from pipeline.executors.worker_memory import keep_memory
 from pipeline.storage.interrupt import interrupts_deferred, raise_if_interrupted
@@ -25,6 +26,8 @@ _KILLED = (
     "run the same command to resume"
 )
 _CONTEXT = multiprocessing.get_context("forkserver")
+_QUEUED: Final = 2
+"""Number of tasks per worker up to which further tasks are made. More would wait in the queue."""
 _PACKAGES_FOLDER: Final = str(Path(__file__).parents[2])
 
 
@@ -94,6 +97,7 @@ class ProcessExecutor:
 
     def __init__(self, workers: int) -> None:
         _start_fork_server()
+        self.tasks_at_once: Final = workers
         self._bytes = _CONTEXT.Value("q", 0)
         self._pool = ProcessPoolExecutor(
             workers, mp_context=_CONTEXT, initializer=_start_worker, initargs=(self._bytes,)
@@ -120,6 +124,8 @@ class ProcessExecutor:
         tasks: Sequence[TaskT],
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
+        *,
+        more: Iterator[TaskT | None] | None = None,
     ) -> None:
         """See `Executor.run`. This method calls `on_bytes` several times a second."""
         with interrupts_deferred():
@@ -134,10 +140,23 @@ class ProcessExecutor:
             done: SimpleQueue[Future[Any]] = SimpleQueue()
             for future in pending:
                 future.add_done_callback(done.put)
+            number = len(tasks)
             seen = self._bytes.value
             try:
-                while pending:
-                    finished = _some_of(done)
+                while pending or more is not None:
+                    wait = True
+                    if more is not None and len(pending) < _QUEUED * self.tasks_at_once:
+                        wait = False
+                        try:
+                            task = next(more)
+                        except StopIteration:
+                            more = task = None
+                        if task is not None:
+                            future = self._pool.submit(_work, work, task)
+                            pending[future] = number
+                            number += 1
+                            future.add_done_callback(done.put)
+                    finished = _some_of(done, wait=wait)
                     raise_if_interrupted()
                     for future in finished:
                         on_outcome(pending.pop(future), future.result())
@@ -148,12 +167,13 @@ class ProcessExecutor:
                 raise BuildError(_KILLED) from error
 
 
-def _some_of(done: SimpleQueue[Future[Any]]) -> list[Future[Any]]:
-    """Return all tasks that have finished since the last call. If there is none, wait for one for
-    at most 0.1 s."""
+def _some_of(done: SimpleQueue[Future[Any]], *, wait: bool) -> list[Future[Any]]:
+    """Return all tasks that have finished since the last call. With `wait`, if there is none, wait
+    for one for at most 0.1 s."""
     found = []
     with suppress(Empty):
-        found.append(done.get(timeout=0.1))
+        if wait:
+            found.append(done.get(timeout=0.1))
         while True:
             found.append(done.get_nowait())
     return found
@@ -189,4 +209,7 @@ def _work(work: Work[TaskT, Any], task: TaskT) -> Any:
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    affinity = hasattr(os, "sched_getaffinity")
+    own = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
+    quota = cgroup_limits().cores
+    return own if quota is None else max(1, min(own, int(quota)))

@@ -97,12 +97,16 @@ class RayExecutor:
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 
+    tasks_at_once: Final = 0
+
     def run(
         self,
         work: Work[TaskT, Any],
         tasks: Sequence[TaskT],
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
+        *,
+        more: Iterator[TaskT | None] | None = None,
     ) -> None:
         """See `Executor.run`; `on_bytes` is called with the number of bytes of each ended batch.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final, Protocol
 
+from pipeline.executors.cgroup_limits import cgroup_limits
 from pipeline.executors.processes import cores
 from schemas.text.byte_size import parse_bytes
 
@@ -23,9 +24,13 @@ class WorkerOptions(Protocol):
 
 
 def workers_of(options: WorkerOptions) -> int:
-    """Return the number of worker processes. The limits are --workers, cores and memory."""
+    """Return the number of worker processes.
+
+    The limits are --workers, and the cores and the memory of this machine or of its cgroup.
+    """
     if options.memory is not None:
         memory = parse_bytes(options.memory, name="--memory")
     else:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = min(memory, cgroup_limits().memory or memory)
     return max(1, min(options.workers or cores(), memory // WORKER_BYTES))

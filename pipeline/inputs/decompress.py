@@ -35,6 +35,7 @@ _ZSTD_WINDOW_LOG: Final = 27
 _BGZF_START: Final = b"\x1f\x8b\x08\x04"
 _BGZF_END: Final = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 """The empty block at the end of every bgz file (SAM specification, 4.1.2)."""
+_NO_END_BLOCK: Final = "the empty block that bgzip writes at the end is missing"
 _READ: Final = 1 << 16
 _UNSPECIFIC: Final = ("Invalid data stream", "Corrupt input data")
 """Python's messages for damaged bzip2 and xz files. They do not name the kind of damage."""
@@ -98,6 +99,26 @@ def broken_archive_errors() -> tuple[type[Exception], ...]:
     )
 
 
+def is_bgz(file: BinaryIO) -> bool:
+    """Return whether bgzip wrote a seekable gzip file."""
+    file.seek(0)
+    head = file.read(14)
+    return head.startswith(_BGZF_START) and head[12:] == b"BC"
+
+
+def refuse_bgz_without_end(file: BinaryIO) -> None:
+    """Refuse a seekable bgz file without the empty block at its end; see `_Blocks`.
+
+    Raises:
+        NoEndBlockError: the file is truncated.
+    """
+    if is_bgz(file):
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(0, size - len(_BGZF_END)))
+        if file.read() != _BGZF_END:
+            raise NoEndBlockError(_NO_END_BLOCK)
+
+
 class _Blocks:
     """A gzip file. If bgzip wrote the file, its last block must be bgzip's empty block.
 
@@ -124,7 +145,7 @@ class _Blocks:
             and self._head[12:14] == b"BC"
             and self._tail != _BGZF_END
         ):
-            raise NoEndBlockError("the empty block that bgzip writes at the end is missing")
+            raise NoEndBlockError(_NO_END_BLOCK)
         return count
 
     def read(self, size: int) -> bytes:

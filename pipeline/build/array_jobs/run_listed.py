@@ -19,6 +19,7 @@ from pipeline.build.build_dataset import Build
 from pipeline.build.clusters.draw_task import DrawTask
 from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.destination.missing_file import missing_file
+from pipeline.build.map_stage.hash_task import HashTask
 from pipeline.build.map_stage.map_results import MapOutcome
 from pipeline.build.prepare_build import existing_dataset
 from pipeline.build.progress.reporter import Reporter
@@ -26,7 +27,7 @@ from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import draw_tasks, link_tasks, prepare_tasks, reduce_tasks
 from pipeline.build.task_markers import Outcome
-from pipeline.build.tasks import HashTask, Job, MapTask, ReduceTask, Task, writer_of
+from pipeline.build.tasks import Job, MapTask, ReduceTask, Task, writer_of
 from pipeline.executors.executor import Executor, SerialExecutor
 from pipeline.executors.processes import ProcessExecutor
 from pipeline.executors.worker_count import workers_of

@@ -21,6 +21,7 @@ from typing import Any, Final
 from pipeline.build.array_jobs.task_list_file import read_list
 from pipeline.build.build_plan import PLAN, Plan, absolute, comes_of, plan_digest
 from pipeline.build.destination.destination import Destination, open_destination
+from pipeline.build.map_stage.hash_task import HashTask
 from pipeline.build.named_files.named_file import without_mmseqs
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import prepared
@@ -29,7 +30,7 @@ from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks, map_tasks, prepare_tasks
 from pipeline.build.task_markers import finished
 from pipeline.build.task_results import PreparedFile
-from pipeline.build.tasks import HashTask, Job, MapTask
+from pipeline.build.tasks import Job, MapTask
 from pipeline.storage.folder import Folder
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.signed_json import signed

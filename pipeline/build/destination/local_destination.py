@@ -44,7 +44,8 @@ _WORK_FILE: Final = re.compile(
     r"|mapped-[0-9a-f]{16}"
     r"|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
     r"|((prepared|map|similar|clustered|link|draw|rest-(v\d+-)?of-(reduce|rest-(v\d+-)?\d+))-\d{6,}"
-    r"|(joined|intervals|retired)-[0-9a-f]{16})\.arrow"
+    r"|(joined|intervals|retired)-[0-9a-f]{16}|map-\d{6,}s\d{5,})\.arrow"
+    r"|map-\d{6,}s\d{5,}\.(json|fasta)"
     r"|stdin|thdpack-(spill|clusters)-\w+|thdpack-mmseqs-[\w-]+|\.nfs\w+"
 )
 DATASET_FILE: Final = re.compile(

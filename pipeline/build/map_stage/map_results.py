@@ -15,12 +15,13 @@ import xxhash
 from pipeline.build.build_plan import Plan
 from pipeline.build.generations.parent import Parent
 from pipeline.build.map_stage.empty_columns import empty_column_warnings
+from pipeline.build.map_stage.hash_task import HashTask
 from pipeline.build.map_stage.listed_ids import unmatched_ids
 from pipeline.build.map_stage.missing_ids import missing_id_warnings
 from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import HashResult, MapResult, PreparedFile
-from pipeline.build.tasks import HashTask, Job, MapTask
+from pipeline.build.tasks import Job, MapTask
 from pipeline.inputs.content_hash import content_hash
 from pipeline.inputs.error_location import no_residue
 from pipeline.inputs.ignore import with_ignore

@@ -26,6 +26,7 @@ from pipeline.build.arrays.sequence_hashes import first_piece_hashes, partitions
 from pipeline.build.filters.where import where
 from pipeline.build.map_stage.listed_ids import NotedIds
 from pipeline.build.map_stage.missing_ids import columns_without_ids
+from pipeline.build.map_stage.section_records import section_blocks
 from pipeline.build.named_files.metadata.lookup import MetadataTable, metadata_table
 from pipeline.build.options import DatasetOptions
 from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, create_spill
@@ -102,12 +103,14 @@ def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
     The hashes come with the last block. These hashes are the xxh3_128 of each piece (`Source.piece`
-    bytes) of the range. Parquet and Arrow files come without hashes, because hash tasks compute
-    them.
+    bytes) of the range. Parquet and Arrow files, and sections of archives, come without hashes,
+    because hash tasks compute them.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
     """
+    if task.section is not None:
+        return section_blocks(task, ESM2)
     part = InputRange(
         source=task.source,
         begin=task.begin,

@@ -67,14 +67,14 @@ def whole_records(
             if beyond is not None:
                 stop, at_end = beyond, True
         if started and stop is None:
-            stop = _last_boundary(buffer, start, filled)
+            stop = last_boundary(buffer, start, filled)
         if stop is not None and stop > start and started:
             yield memoryview(buffer)[start:stop], base + start
             start = stop
         if at_end:
             return
         if start == 0 and filled == len(buffer):
-            buffer = _grown(buffer, filled, base)
+            buffer = grown(buffer, filled, base)
         elif start > 0:
             buffer = _moved_to_front(buffer, start, filled, chunk_bytes)
             filled -= start
@@ -115,7 +115,7 @@ def _belongs_to_later_range(
     return start > 0 and buffer[start - 1] == ord("\n") and base + start - 1 >= end
 
 
-def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
+def grown(buffer: bytearray, filled: int, base: int) -> bytearray:
     """Return a buffer of twice the size, for a record that did not fit.
 
     Raises:
@@ -149,7 +149,7 @@ def _boundary(buffer: bytearray, start: int, stop: int) -> int | None:
     return None if found < 0 else found + 1
 
 
-def _last_boundary(buffer: bytearray, start: int, stop: int) -> int:
+def last_boundary(buffer: bytearray, start: int, stop: int) -> int:
     """Return the index of the last `>` after a line end in [start, stop), or -1.
 
     A lone carriage return counts as a line end only if [start, stop) has no `>` after a line feed.

@@ -25,10 +25,11 @@ from pipeline.build.build_plan import PLAN, Plan
 from pipeline.build.destination.destination import open_destination
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.destination.object_destination import ObjectDestination
+from pipeline.build.map_stage.hash_task import HashTask
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress.reporter import reporter
 from pipeline.build.stages import reduce_tasks
-from pipeline.build.tasks import HashTask, MapTask
+from pipeline.build.tasks import MapTask
 from pipeline.build.verify.verify_task import VerifyTask
 from pipeline.inputs.source import Source
 from pipeline.storage.atomic_write import written_atomically

@@ -1,0 +1,131 @@
+"""The map stage: run the tasks that read the inputs, and add up their results."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.build.build_plan import Plan
+from pipeline.build.generations.parent import Parent
+from pipeline.build.map_stage.hash_task import HashTask
+from pipeline.build.map_stage.map_results import MapOutcome, add_up_map_results, input_warnings
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.phases import Phases
+from pipeline.build.stages import hash_tasks, map_tasks
+from pipeline.build.task_markers import believed
+from pipeline.build.task_results import HashResult, MapResult, PreparedFile
+from pipeline.build.tasks import MapTask, Task
+from pipeline.build.unpack_stage.large_archives import large_archives
+from pipeline.build.unpack_stage.sections import section_tasks
+from pipeline.inputs.find import every_range
+from pipeline.storage.folder import Folder
+
+_Results = Sequence[MapResult | HashResult]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapStage:
+    """The map stage of a build.
+
+    work: folder for intermediate files
+    prepared: files that options name
+    parent: the generation to which the build appends; None for a new dataset
+    workers: number of worker processes that accept tasks while they run; 0 if the executor does not
+        accept such tasks
+    """
+
+    options: PreprocessOptions
+    planned: Plan
+    work: Folder
+    prepared: tuple[PreparedFile, ...]
+    parent: Parent | None
+    phases: Phases
+    workers: int
+
+    def run(self) -> MapOutcome:
+        """Read all inputs.
+
+        Raises:
+            InputError: an input cannot be read, or breaks a rule.
+        """
+        planned = self.planned
+        whole = large_archives(planned, self.work, self.workers)
+        every = map_tasks(
+            planned,
+            self.options.of_dataset,
+            self.work,
+            self.options.allowed,
+            prepared=self.prepared,
+        )
+        maps = [
+            task for task, (i, _, _) in zip(every, planned.ranges, strict=True) if i not in whole
+        ]
+        archives = [
+            task for task, (i, _, _) in zip(every, planned.ranges, strict=True) if i in whole
+        ]
+        # map tasks of sections do not see the bytes of the archive, so hash tasks hash them
+        of_archives = [each for each in every_range(planned.sources) if each[0] in whole]
+        hashes = hash_tasks(replace(planned, hashed=(*planned.hashed, *of_archives)), self.work)
+        hashes = [replace(task, counted=task.source.format != "fasta") for task in hashes]
+        # tables are read twice: by map tasks and by hash tasks
+        hashed = sum(task.end - task.begin for task in hashes if task.counted)
+        tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
+        sections: list[MapTask] = []
+        results = self.phases.run(
+            "read, tokenize, partition",
+            tasks,
+            planned.input_bytes + hashed,
+            more=self._sections(archives, sections) if archives else None,
+        )
+        return self._added_up([*maps, *sections], hashes, results)
+
+    def _sections(
+        self, archives: Sequence[MapTask], made: list[MapTask]
+    ) -> Iterator[MapTask | None]:
+        """Yield the tasks of each archive's sections, and add them to `made`."""
+        out = self.phases.out
+        for archive in archives:
+            tasks = section_tasks(
+                archive,
+                self.workers,
+                lambda task: believed(task, out) is not None,
+                self.phases.report.advance,
+            )
+            for task in tasks:
+                if task is not None:
+                    made.append(task)
+                yield task
+
+    def _added_up(
+        self, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: _Results
+    ) -> MapOutcome:
+        """Add up the results: of the map tasks without sections, of hash tasks, then of sections.
+
+        Args:
+            maps: tasks without sections, then those with sections.
+        """
+        plain = sum(task.section is None for task in maps)
+        of_hashes = results[plain : plain + len(hashes)]
+        of_maps = [*results[:plain], *results[plain + len(hashes) :]]
+        index = {source.url: i for i, source in enumerate(self.planned.sources)}
+        by_source: dict[int, list[tuple[MapTask, MapResult | HashResult]]] = defaultdict(list)
+        for task, result in zip(maps, of_maps, strict=True):
+            by_source[index[task.source.url]].append((task, result))
+        in_order = [(i, *each) for i in sorted(by_source) for each in by_source[i]]
+        planned = replace(
+            self.planned, ranges=tuple((i, task.begin, task.end) for i, task, _ in in_order)
+        )
+        ordered = [*(result for _, _, result in in_order), *of_hashes]
+        outcome = add_up_map_results(
+            self.options,
+            planned,
+            [task for _, task, _ in in_order],
+            hashes,
+            ordered,
+            self.prepared,
+            self.parent,
+        )
+        for line in input_warnings(self.options, planned, ordered, self.prepared):
+            self.phases.report.note(line)
+        return outcome
