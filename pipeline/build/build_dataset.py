@@ -254,15 +254,9 @@ class Build:
         return replace(job, prepared=tuple(prepared))
 
     def _map(self, prepared: tuple[PreparedFile, ...]) -> MapOutcome:
-        return MapStage(
-            options=self.options,
-            planned=self._plan,
-            work=self.work,
-            prepared=prepared,
-            parent=self._parent,
-            phases=self.phases,
-            workers=self._executor.tasks_at_once,
-        ).run()
+        workers = self._executor.tasks_at_once
+        context = (self.options, self._plan, self.work, prepared, self._parent)
+        return MapStage(*context, self.phases, workers).run()
 
     def _find_clusters(self, job: Job, residues: int) -> None:
         """Find the cluster of each record, and join clusters (`link_stage/`). With

@@ -24,7 +24,7 @@ from pipeline.storage.folder import Folder
 _Results = Sequence[MapResult | HashResult]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class MapStage:
     """The map stage of a build.
 
