@@ -71,8 +71,10 @@ def archive_errors(source: Source) -> Iterator[None]:
             ) from error
         except EOFError as error:
             odd = (
-                ", or other bytes were appended to the file" if source.compression == "gzip" else ""
-            )  # igzip raises EOFError for a truncated archive and for appended bytes
+                ", or other bytes were appended to the file"
+                if source.compression in ("gzip", "bzip2")
+                else ""
+            )  # igzip and rapidgzip raise the same errors for truncation and for appended bytes
             raise InputError(
                 f"truncated {source.compression} archive: the end is missing{odd}; "
                 "download or copy it again",

@@ -10,7 +10,8 @@ from pipeline.storage.urls import is_url
 
 FEWEST_WORKERS: Final = 3
 """With two workers, a map task that decompresses in a thread of its own already uses both cores."""
-_LEAST_BYTES: Final = 16 << 20
+LEAST_BYTES = 16 << 20
+"""Minimum size in bytes of an archive that is divided."""
 _PARTS: Final = 2.5
 
 
@@ -27,13 +28,13 @@ def large_archives(planned: Plan, work: Folder, workers: int) -> list[int]:
     """
     if workers < FEWEST_WORKERS or not work.local:
         return []
-    least = max(_LEAST_BYTES, _PARTS * planned.input_bytes / workers)
+    share = min(1.0, _PARTS / workers)
+    least = max(LEAST_BYTES, share * planned.input_bytes)
     return [
         i
         for i, source in enumerate(planned.sources)
         if source.compression != "none"
         and source.format == "fasta"
-        and source.bytes >= min(least, planned.input_bytes)
-        and source.bytes >= _LEAST_BYTES
+        and source.bytes >= least
         and not is_url(source.url)
     ]

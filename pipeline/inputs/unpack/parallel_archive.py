@@ -32,6 +32,7 @@ FEWEST_GZIP_THREADS: Final = 6
 """With fewer threads, isal decompresses a gzip archive faster than rapidgzip. Measured on two makes
 of CPU: rapidgzip with 3.2 and 3.7 threads is as fast as isal, and its other threads take cores from
 the workers."""
+_BZIP2_END: Final = 0x177245385090
 _READ: Final = 1 << 20
 _PADDING: Final = 16
 """Number of zero bytes at the end of a gzip file that are taken for padding. rapidgzip does not
@@ -52,7 +53,7 @@ def open_archive(file: BinaryIO, compression: Compression, threads: int) -> Bina
         refuse_bgz_without_end(file)
         if (threads >= FEWEST_GZIP_THREADS or is_bgz(file)) and not _is_padded(file, size):
             return _marked(file, gzip.compress(MARK, mtime=0), _rapidgzip, threads)
-    elif compression == "bzip2":
+    elif compression == "bzip2" and _ends_with_footer(file, size):
         return _marked(file, bz2.compress(MARK), _rapid_bzip2, threads)
     elif compression == "zstd" and has_small_frames(file, size):
         return cast(BinaryIO, ZstdFrames(file, size, threads))
@@ -63,6 +64,17 @@ def open_archive(file: BinaryIO, compression: Compression, threads: int) -> Bina
 def _is_padded(file: BinaryIO, size: int) -> bool:
     file.seek(max(0, size - _PADDING))
     return not any(file.read(_PADDING))
+
+
+def _ends_with_footer(file: BinaryIO, size: int) -> bool:
+    """Return whether a bzip2 archive ends with the footer of a stream.
+
+    If it does not, rapidgzip would skip a stream that ends in its first bytes. A footer consists of
+    48 bits of `_BZIP2_END`, a checksum of 32 bits, and up to 7 bits that fill the last byte.
+    """
+    file.seek(max(0, size - 11))
+    tail = int.from_bytes(file.read(11))
+    return any(tail >> 32 + fill & (1 << 48) - 1 == _BZIP2_END for fill in range(8))
 
 
 def _marked(

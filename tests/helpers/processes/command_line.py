@@ -59,6 +59,8 @@ def environment() -> dict[str, str]:
 class InThisProcess:
     """Executor that runs tasks one after another in this process."""
 
+    tasks_at_once = 0
+
     def __init__(self, workers: int) -> None:
         pass
 
@@ -77,7 +79,10 @@ class InThisProcess:
         tasks: Sequence[TaskT],
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
+        *,
+        more: Iterator[TaskT | None] | None = None,
     ) -> None:
+        assert more is None
         for i, task in enumerate(tasks):
             on_outcome(i, work(task, on_bytes, durable=False))
 
@@ -86,11 +91,22 @@ def small_tasks(
     *,
     task_bytes: int | None = None,
     partition_bytes: int | None = None,
+    section_bytes: int | None = None,
 ) -> dict[str, int]:
     """Return values for constants of the pipeline, by the constant's name. With these values, a
     build has many small tasks.
+
+    Args:
+        section_bytes: size of the sections into which a build with several workers cuts the text of
+            an archive.
     """
+    sections = {
+        "pipeline.build.unpack_stage.sections.SECTION_BYTES": section_bytes,
+        "pipeline.build.unpack_stage.sections.STEP_BYTES": 5_000,
+        "pipeline.build.unpack_stage.large_archives.LEAST_BYTES": 1,
+    }
     return {
+        **({} if section_bytes is None else sections),
         "pipeline.inputs.find.TASK_BYTES": task_bytes or 128 << 20,
         "pipeline.inputs.find.PIECE_BYTES": PIECE_BYTES,
         "pipeline.inputs.find.FEWEST_TASKS": 1,
@@ -127,6 +143,7 @@ def program(setup: str, sizes: dict[str, int]) -> str:
     text = """
 if __name__ == "__main__":
     import pipeline.build.build_plan, pipeline.inputs.find, pipeline.build.stages
+    import pipeline.build.unpack_stage.map_inputs
     {}
     from pipeline.cli.main import main
     main()

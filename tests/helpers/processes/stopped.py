@@ -38,13 +38,14 @@ def _stopping(
         tasks: Sequence[TaskT],
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
+        **more: Any,
     ) -> None:
         def stop_after(index: int, outcome: Any) -> None:
             on_outcome(index, outcome)
             if next(number) == count:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-        run(executor, work, tasks, stop_after, on_bytes)
+        run(executor, work, tasks, stop_after, on_bytes, **more)
 
     return run_and_stop
 

@@ -1,11 +1,16 @@
-"""A process pool prints no warning after the process that started it was killed."""
+"""The process pool accepts tasks while it runs, and ends without warnings if it is killed."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import pytest
+
+from pipeline.executors.processes import ProcessExecutor
+from schemas.errors import BuildError
 from tests.conftest import REPO
 
 PROGRAM = """
@@ -24,3 +29,53 @@ def test_after_a_kill_no_warning_about_semaphores_appears() -> None:
     )
     assert done.returncode == -signal.SIGKILL
     assert done.stderr == ""
+
+
+def double(task: int, on_bytes: object, *, durable: bool) -> int:
+    if task < 0:
+        raise BuildError(f"task {task}")
+    return 2 * task
+
+
+def test_tasks_that_are_made_while_others_run_get_the_next_numbers() -> None:
+    def more() -> Iterator[int | None]:
+        for task in range(10, 40):
+            yield None
+            yield task
+
+    found: dict[int, int] = {}
+    with ProcessExecutor(2) as executor:
+        executor.run(double, [1, 2], found.__setitem__, lambda count: None, more=more())
+    assert found == dict(enumerate([2, 4, *range(20, 80, 2)]))
+
+
+def test_at_most_two_tasks_for_each_worker_are_made_ahead() -> None:
+    made, ended = 0, 0
+    most = 0
+
+    def more() -> Iterator[int]:
+        nonlocal made, most
+        for task in range(50):
+            made += 1
+            most = max(most, made - ended)
+            yield task
+
+    def count(index: int, outcome: int) -> None:
+        nonlocal ended
+        ended += 1
+
+    with ProcessExecutor(2) as executor:
+        executor.run(double, [], count, lambda count: None, more=more())
+    assert ended == 50
+    assert most <= 4
+
+
+def test_an_error_of_a_task_or_of_the_iterator_ends_the_run() -> None:
+    def faulty() -> Iterator[int]:
+        yield 1
+        raise BuildError("no more")
+
+    with ProcessExecutor(1) as executor:
+        for more, message in ((faulty(), "no more"), (iter([-7]), "task -7")):
+            with pytest.raises(BuildError, match=message):
+                executor.run(double, [], lambda *_: None, lambda count: None, more=more)
