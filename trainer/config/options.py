@@ -108,7 +108,9 @@ class DataOptions:
 class OptimizerOptions:
     """AdamW and the learning rate."""
 
-    steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = 500_000
+    steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = field(
+        default=500_000, metadata={"units": True}
+    )
     """Number of optimizer steps in the run. The default is smaller if it would be more than 100
     epochs of the dataset (20 epochs with --init-from). A resumed run keeps its number of steps,
     unless this option is given. A larger number continues the run, even a finished run. The
@@ -194,12 +196,12 @@ class OutputOptions:
     dry_run: bool = False
     """Check data, options and files, print the first lines of the run's output, and exit. Nothing
     is trained, and --out is not created."""
-    checkpoint_every: int = 1_000
+    checkpoint_every: int = field(default=1_000, metadata={"units": True})
     """Number of steps between checkpoints. 0: only after the last step. The run always writes a
     checkpoint after its last step."""
     keep_last: int = 2
     """Number of checkpoints to keep, besides the checkpoint of the best validation loss."""
-    validate_every: int = 1_000
+    validate_every: int = field(default=1_000, metadata={"units": True})
     """Number of steps between validations on the split of --valid-split. 0: only after the last
     step. The run always validates after its last step."""
     valid_split: Literal["valid", "test"] = "valid"
