@@ -18,6 +18,7 @@ import pyarrow as pa
 from pipeline.inputs.content_hash import hashed_range
 from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import archive_errors, plain_text
+from pipeline.inputs.file_names import suffix
 from pipeline.inputs.formats.column_names import column_named
 from pipeline.inputs.formats.table_records import blocks_of_batch
 from pipeline.inputs.record_block import Blocks, empty_block
@@ -141,6 +142,14 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
         ("--id-column", part.id_column, ids),
     ):
         if found is None and (option, name) != ("--id-column", "id"):
+            if names[0].startswith(">"):
+                by_name = suffix(part.source.url) == f".{part.source.format}"
+                raise InputError(
+                    "a line of FASTA, expected the names of columns",
+                    source=part.source.url,
+                    line=1,
+                    remedy="give --format fasta" if by_name else "omit --format",
+                )
             other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
             message = f"no column {name!r} in the header line, which has {present}"
             if other is not None:
