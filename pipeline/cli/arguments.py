@@ -241,14 +241,15 @@ def _refuse_split_words(words: list[str]) -> None:
 
 
 def _refuse_unexpanded_inputs(words: list[str]) -> None:
-    """Refuse words that begin with ~/ because the shell has not expanded them, unless a file has
-    such a name.
+    """Refuse arguments that begin with ~/ because the shell has not expanded them, unless a file
+    has such a name. `check_words` refuses such values of options.
 
     Raises:
         InvalidOptionError: there is such a word.
     """
-    for word in words:
-        if word.startswith("~/") and not os.path.lexists(word):
+    for previous, word in zip(["", *words], words, strict=False):
+        is_value = previous.startswith("--") and "=" not in previous
+        if word.startswith("~/") and not is_value and not os.path.lexists(word):
             raise InvalidOptionError(unexpanded(word))
 
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 from pipeline.inputs.content_hash import hashed_range
 from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import archive_errors, plain_text
-from pipeline.inputs.file_names import suffix
 from pipeline.inputs.formats.column_names import column_named
 from pipeline.inputs.formats.table_records import blocks_of_batch
 from pipeline.inputs.record_block import Blocks, empty_block
@@ -135,6 +134,8 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
         InputError: a column that the user named is missing, or the file has no sequence column.
     """
     sequences = column_named(part.sequence_column, names)
+    if sequences is None and names[0].startswith(">"):
+        raise _fasta(part.source)
     ids = column_named(part.id_column, names)
     present = ", ".join(names[:20])
     for option, name, found in (
@@ -142,14 +143,6 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
         ("--id-column", part.id_column, ids),
     ):
         if found is None and (option, name) != ("--id-column", "id"):
-            if names[0].startswith(">"):
-                by_name = suffix(part.source.url) == f".{part.source.format}"
-                raise InputError(
-                    "a line of FASTA, expected the names of columns",
-                    source=part.source.url,
-                    line=1,
-                    remedy="give --format fasta" if by_name else "omit --format",
-                )
             other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
             message = f"no column {name!r} in the header line, which has {present}"
             if other is not None:
@@ -162,6 +155,17 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
             )
     assert sequences is not None
     return sequences, ids
+
+
+def _fasta(source: Source) -> InputError:
+    """Return the error for FASTA that is read as a table, because of --format or its name."""
+    by_name = source.url.lower().endswith(f".{source.format}")
+    return InputError(
+        "a line of FASTA, expected the names of columns",
+        source=source.url,
+        line=1,
+        remedy="give --format fasta" if by_name else "omit --format",
+    )
 
 
 def _dialect(head: bytes, source: Source) -> dict[str, Any]:

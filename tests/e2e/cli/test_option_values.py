@@ -88,6 +88,11 @@ def test_a_number_of_tokens_may_have_an_exponent_or_a_unit(
     assert not re.search(r"\d%", plans[0])
 
 
+def test_a_shell_command_may_begin_with_a_tilde() -> None:
+    options = parsed(["watch", "i", "--dataset", "d", "--on-generation", "~/hook"])
+    assert options.on_generation == "~/hook"
+
+
 def test_a_time_of_watch_may_have_a_unit() -> None:
     words = ["watch", "i", "--dataset", "d", "--settle", "1.5m", "--batch-age", "90"]
     options = parsed(words)
