@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+import math
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Final, Self
 
 from schemas.shard import SPLITS
 
 _MOST_DECIMALS: Final = 15
+_FEWEST_ASIDE: Final = 20
+"""A larger share that `larger` suggests for an empty split yields about this many records."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +36,11 @@ class SplitFractions:
         for part in text.split(","):
             name, _, share = (word.strip() for word in part.partition("="))
             if name not in SPLITS:
+                meant = difflib.get_close_matches(name, SPLITS, n=1)
+                hint = f". Did you mean {meant[0]}?" if meant else ""
                 raise ValueError(
                     f"--split has {part.strip()!r}, expected train, valid or test with a share, "
-                    "such as valid=0.01"
+                    f"such as valid=0.01{hint}"
                 )
             if name in shares:
                 raise ValueError(f"--split is {text!r}, which names {name} twice: remove one")
@@ -61,6 +67,26 @@ class SplitFractions:
         share: Decimal = getattr(self, split)
         return share
 
+    def larger(self, split: str, records: int) -> str:
+        """Return a value of --split that would fill a split that is empty, and what it would do;
+        "" if there is no such value.
+
+        Args:
+            records: number of records to divide.
+        """
+        hundredth = Decimal("0.01")
+        if split == "train":
+            others = {name: min(self.share(name), hundredth) for name in SPLITS[1:]}
+            shares = {**others, "train": 1 - sum(others.values(), Decimal(0))}
+        else:
+            needed = math.ceil(100 * _FEWEST_ASIDE / max(records, 1)) * hundredth
+            share = min(Decimal("0.5"), max(hundredth, needed))
+            shares = {split: share, "train": self.train - (share - self.share(split))}
+        if records < 2 or shares[split] <= self.share(split) or shares["train"] <= 0:
+            return ""
+        aside = round(shares[split] * records)
+        return f"--split {replace(self, **shares)} would set aside about {aside}"
+
 
 def _share(split: str, text: str) -> Decimal:
     """Read the share of one split in the value of --split.
@@ -73,8 +99,11 @@ def _share(split: str, text: str) -> Decimal:
     except InvalidOperation:
         share = Decimal("NaN")
     if not (share.is_finite() and 0 <= share <= 1):
+        remedy = ", such as 0.01"
+        if share.is_finite() and 1 < share <= 100:
+            remedy = f": for {text} %, write {(share / 100).normalize():f}"
         raise ValueError(
-            f"--split gives {split} the share {text!r}, expected a number from 0 to 1, such as 0.01"
+            f"--split gives {split} the share {text!r}, expected a number from 0 to 1{remedy}"
         )
     exponent = share.normalize().as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_MOST_DECIMALS:

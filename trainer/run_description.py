@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
+from schemas.records import Status
+from schemas.split_fractions import SplitFractions
 from schemas.text.phrases import about, plural
 from trainer.fit import seconds_of
 from trainer.optimizer import learning_rate
@@ -34,7 +36,7 @@ def describe(run: StartingPoint) -> str:
         of_split = "" if split == "valid" else f", of the {split} split"
         valid = f"{len(run.readers.valid):,} for validation{of_split}"
     else:
-        valid = "none for validation: thdpack preprocess --split train=0.99,valid=0.01 creates some"
+        valid = f"none for validation{_larger_split(run)}"
     return (
         f"{start}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, "
         f"{_precision(run)}, {_arrangement(run)}{memory} · {_graph(run)}"
@@ -42,6 +44,17 @@ def describe(run: StartingPoint) -> str:
         f"{plural(run.micro_batches, 'micro-batch', 'es')} per rank{_merged(run)} · "
         f"{plural(run.epoch_buckets, 'bucket')} per epoch, {valid} · {run.options.output.out}"
     )
+
+
+def _larger_split(run: StartingPoint) -> str:
+    """Return a value of --split with which the largest dataset would have buckets for
+    validation; "" if there is none."""
+    largest = max(run.readers.manifests, key=lambda each: each.records_by_status[Status.KEPT])
+    fractions = SplitFractions.parse(str(largest.options["split"]))
+    larger = fractions.larger(
+        run.options.output.valid_split, largest.records_by_status[Status.KEPT]
+    )
+    return f": thdpack preprocess {larger}" if larger else ""
 
 
 def notes(run: StartingPoint) -> list[str]:

@@ -132,7 +132,10 @@ class DatasetOptions(SequenceLimits):
         if self.capacity < 3:
             raise ValueError(f"--capacity is {self.capacity}, {_AT_LEAST_3}")
         if self.capacity > 1 << 24:
-            raise ValueError(f"--capacity is {self.capacity}, expected at most {1 << 24}")
+            raise ValueError(
+                f"--capacity is {self.capacity}, expected at most {1 << 24}, the limit of the "
+                "dataset format: a bucket must fit into the memory of a GPU"
+            )
         if self.max_seq_len < 3:
             raise ValueError(f"--max-seq-len is {self.max_seq_len}, {_AT_LEAST_3}")
         if self.length_multiple < 1:

@@ -73,9 +73,9 @@ def prepared(
         with stdin_named(spool):
             try:
                 yield planned, existing
-            except (KeyboardInterrupt, ThdpackError):
+            except (KeyboardInterrupt, ThdpackError) as error:
                 if (existing is None or options.overwrite) and (left := destination.leftovers()):
-                    report.note(
+                    error.add_note(  # the command line prints it after the error
                         f"unfinished files of this build: {' and '.join(left)}. To discard the "
                         "build instead of resuming it, remove these files"
                     )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
+from dataclasses import fields
 from typing import Annotated, Any, Final, Union
 
 import tyro
 
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.append.options import AppendOptions
+from pipeline.build.options import DatasetOptions, PreprocessOptions
 from pipeline.cli.generations.options import (
     AppendArguments,
     CompactArguments,
@@ -33,6 +37,7 @@ from pipeline.cli.options.subcommand_options import (
     TrainArguments,
     VerifyOptions,
 )
+from schemas.text.option_checks import flag
 from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
@@ -40,7 +45,7 @@ from schemas.text.option_help import (
     suggest_choices,
     with_flowing_help,
 )
-from schemas.text.option_words import check_words, one_line_errors
+from schemas.text.option_words import check_words, one_line_errors, unexpanded
 
 
 class UsageError(Exception):
@@ -75,9 +80,12 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
 
 
 _CONFIG: Final = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
+_SHARE: Final = re.compile(r",?(train|valid|test)=")
 _WORKERS: Final = ("--num-workers", "--num-proc", "--threads", "-j")
 _BUILD_OTHERS: Final = {
-    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "-o"), "use --out"),
+    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--outdir", "-o"), "use --out"),
+    "--force": "use --overwrite",
+    "--min-length": "use --min-residues",
     **dict.fromkeys(("--input", "--inputs", "-i"), "inputs need no option: write their names"),
     **dict.fromkeys(("--max-length", "--max-seq-length"), "use --max-seq-len"),
     **dict.fromkeys(_WORKERS, "use --workers"),
@@ -92,6 +100,17 @@ _BUILD_OTHERS: Final = {
     "--filter": "use --where, with an SQL expression, as in --where 'length >= 50'",
     **dict.fromkeys(("--bucket-size", "--tokens-per-bucket"), "use --capacity"),
 }
+_TAKEN: Final = {field.name for field in fields(AppendOptions)}
+_GROWING_OTHERS: Final = {
+    **{
+        flag(field.name): "a dataset keeps its build's values"
+        for field in fields(DatasetOptions)
+        if field.name not in _TAKEN
+    },
+    **dict.fromkeys(
+        ("--out", "--output", "-o"), "the dataset is the first argument, before the inputs"
+    ),
+}
 _OTHERS: Final[dict[str, dict[str, str]]] = {
     "preprocess": _BUILD_OTHERS,
     "plan-tasks": {
@@ -102,7 +121,13 @@ _OTHERS: Final[dict[str, dict[str, str]]] = {
     "stats": dict.fromkeys(
         ("--output", "--out", "-o"), "use --html FILE, --json FILE or --csv FOLDER"
     ),
-    "card": dict.fromkeys(("--output", "--output-dir", "-o"), "use --out"),
+    "append": _GROWING_OTHERS,
+    "compact": _GROWING_OTHERS,
+    "card": {
+        **dict.fromkeys(("--output", "--output-dir", "--outdir", "-o"), "use --out"),
+        **dict.fromkeys(("--license", "--source-release"), "give it to `thdpack preprocess`"),
+        "--force": "use --overwrite",
+    },
     "plan": {
         "--dataset": "use --data",
         "--preset": "use --model",
@@ -186,10 +211,46 @@ def _read_options(name: str, words: list[str]) -> Any:
     sections = GROUPS.get(options, [options])
     for section in sections:
         with_flowing_help(section, texts_of=PreprocessOptions if len(sections) > 1 else section)
+    _refuse_split_words(own)
+    _refuse_unexpanded_inputs(own)
     check_words(words, *sections, prog=f"thdpack {name}")
     suggest_choices(own, *sections)
     with own_errors(*options.__mro__), one_line_errors():
         return tyro.cli(options, prog=f"thdpack {name}", args=words, config=_CONFIG)
+
+
+def _refuse_split_words(words: list[str]) -> None:
+    """Refuse blanks between the shares of --split, as in `--split train=0.9 valid=0.1`.
+
+    Raises:
+        InvalidOptionError: words after --split hold more shares.
+    """
+    for index, word in enumerate(words):
+        begin = index + 1 if word == "--split" else index
+        if word != "--split" and not word.startswith("--split="):
+            continue
+        end = begin + 1
+        while end < len(words) and _SHARE.match(words[end]):
+            end += 1
+        if end > begin + 1:
+            shares = ",".join(word.strip(",") for word in words[begin:end])
+            shares = shares.removeprefix("--split=")
+            raise InvalidOptionError(
+                f"--split has blanks between its shares: write commas, as in --split {shares}"
+            )
+
+
+def _refuse_unexpanded_inputs(words: list[str]) -> None:
+    """Refuse arguments that begin with ~/ because the shell has not expanded them, unless a file
+    has such a name. `check_words` refuses such values of options.
+
+    Raises:
+        InvalidOptionError: there is such a word.
+    """
+    for previous, word in zip(["", *words], words, strict=False):
+        is_value = previous.startswith("--") and "=" not in previous
+        if word.startswith("~/") and not is_value and not os.path.lexists(word):
+            raise InvalidOptionError(unexpanded(word))
 
 
 def _not_a_command(arguments: list[str]) -> str:
@@ -197,6 +258,8 @@ def _not_a_command(arguments: list[str]) -> str:
     word = arguments[0]
     if word in ("-v", "version"):
         return f"no {'option' if word.startswith('-') else 'command'} {word}: write --version"
+    if word == "retire":
+        return "no command retire: use `thdpack append DATASET --retire FILE`"
     names = {name.lstrip("-"): name for name in (*_COMMANDS, "help", "--help", "--version")}
     close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.7)
     kind = "option" if word.startswith("-") else "command"

@@ -61,9 +61,12 @@ def run_command(arguments: Sequence[str]) -> int:
         return code
     except ThdpackError as error:
         _say(arguments, str(error))
+        _say_notes(arguments, error)
         return 2 if isinstance(error, OptionError) else 1
-    except KeyboardInterrupt:
-        return _interrupted(arguments)
+    except KeyboardInterrupt as error:
+        code = _interrupted(arguments)
+        _say_notes(arguments, error)
+        return code
     except BrokenPipeError:  # for example with `| head`
         return _BROKEN_PIPE
     except Exception as error:  # a bug, in thdpack or in a library
@@ -92,6 +95,16 @@ def _say(arguments: Sequence[str], text: str) -> None:
     if "--log-json" in arguments:
         print(json.dumps({"event": "error", "command": command, "text": text}), flush=True)
     print(f"{command}: {text}", file=sys.stderr)
+
+
+def _say_notes(arguments: Sequence[str], error: BaseException) -> None:
+    """Print the notes of an error. With --log-json, print them as JSON objects instead."""
+    for note in getattr(error, "__notes__", ()):
+        text = without_credentials(note)
+        if "--log-json" in arguments:
+            print(json.dumps({"event": "note", "text": text}), flush=True)
+        else:
+            print(text, file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from decimal import Decimal
 from typing import Final
 
 from pipeline.build.assemble_manifest import Built
@@ -23,9 +20,6 @@ from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 from schemas.vocabulary import GAPS
 
-_FEWEST_ASIDE: Final = 20
-"""If a split is empty, a hint suggests a larger share. The suggested share yields about this many
-records."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -132,18 +126,14 @@ def metadata_line(manifest: Manifest) -> str | None:
 
 
 def _empty(manifest: Manifest, split: str) -> str:
-    """Return the text for an empty split. For valid and test, suggest a larger share."""
+    """Return the text for an empty split, which suggests a larger share."""
     fractions = SplitFractions.parse(str(manifest.options["split"]))
     kept = manifest.records_by_status[Status.KEPT]
-    if split == "train" or kept < 2:
+    if kept < 2:
         return "empty"
     text = f"empty: --split {fractions} set none of {kept:,} records aside for {split}"
-    share = min(Decimal("0.5"), Decimal(max(1, math.ceil(100 * _FEWEST_ASIDE / kept))) / 100)
-    train = fractions.train - (share - fractions.share(split))
-    if share <= fractions.share(split) or train <= 0:
-        return text
-    larger = replace(fractions, **{"train": train, split: share})
-    return f"{text}; --split {larger} would set aside about {round(share * kept)}"
+    larger = fractions.larger(split, kept)
+    return f"{text}; {larger}" if larger else text
 
 
 def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[str, str]]:

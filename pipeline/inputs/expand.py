@@ -23,6 +23,8 @@ from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 from schemas.manifest import MANIFEST_NAME, WORK
+from schemas.records import RETIRED
+from schemas.shard import SPLITS
 
 _LISTING: Final = 600 << 20
 """A listing has the same deadline as a read of this many bytes. The deadline is long enough to list
@@ -78,6 +80,12 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
     if is_url(text):
         return _expand_url(text, format)
     path = Path(text)
+    if _is_in_dataset(path):
+        raise InputError(
+            "a part of a thdpack dataset, not an input: name the files that the dataset was built "
+            "from",
+            source=text,
+        )
     if path.is_dir():
         if is_dataset_folder(path):
             raise InputError(
@@ -235,6 +243,14 @@ def is_dataset_folder(path: Path) -> bool:
     """Return whether a folder is a dataset, or holds the files of an unfinished build."""
     is_dataset = (path / MANIFEST_NAME).is_file() and (path / "records").is_dir()
     return is_dataset or (path / WORK).is_dir()
+
+
+def _is_in_dataset(path: Path) -> bool:
+    """Return whether a path is a folder of shards or records of a dataset, or a file in it."""
+    if not path.is_dir() and path.suffix not in (".arrow", ".parquet"):
+        return False
+    folder = path.absolute() if path.is_dir() else path.absolute().parent
+    return folder.name in (*SPLITS, "records", RETIRED) and is_dataset_folder(folder.parent)
 
 
 def _dataset_inside(folder: Path, dataset: Path) -> Skipped:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
 from pipeline.executors.registry import ExecutorName
@@ -25,12 +25,13 @@ class WatchOptions:
 
     inbox: str
     dataset: str
-    settle: float = 10.0
-    """Time in seconds for which a file must be unchanged before it is taken."""
+    settle: float = field(default=10.0, metadata={"span": True})
+    """Time for which a file must be unchanged before it is taken, in seconds or such as 5m."""
     batch_mb: float = 512.0
     """Size of a batch in MB. The complete files are appended when their total size reaches it."""
-    batch_age: float = 60.0
-    """Maximum time in seconds that a complete file waits for other files of its batch."""
+    batch_age: float = field(default=60.0, metadata={"span": True})
+    """Maximum time that a complete file waits for other files of its batch, in seconds or such as
+    5m."""
     once: bool = False
     """Append the files that are in the inbox now, and end. The exit code is 1 if a file was
     rejected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -163,6 +164,8 @@ def _unfinished(temporary: Path, final: Path, remedy: str) -> Iterator[None]:
         temporary.unlink(missing_ok=True)
         if isinstance(error, InterruptedError):
             raise
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            remedy = "make its folder writable"
         raise BuildError(
             f"cannot write {final}: {error.strerror or error}; "
             f"{remedy}, then run the same command to resume"

@@ -12,12 +12,15 @@ from types import NoneType
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from schemas.text.option_checks import flag
+from schemas.text.time_span import parse_span
 
 T = TypeVar("T")
 _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
 _EXPONENT: Final = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}")
 _UNIT: Final = re.compile(r"\d+(\.\d+)?[kKmMbBtT]")
+_COMMAS: Final = re.compile(r"\d{1,3}(,\d{3})+")
 _POWERS: Final = {"K": 3, "M": 6, "B": 9, "T": 12}
+_BINARY: Final = {"K": 1 << 10, "M": 1 << 20}
 _SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
 """Pattern of settings such as `steps=100` or `dataset.seed=1`, which other programs (with Hydra)
 accept as options."""
@@ -40,7 +43,8 @@ def with_flowing_help(options: type[T], *, texts_of: type[Any] | None = None) ->
 
     - If the value of a numeric option is not a number, tyro raises InvalidOptionError. The message
       gives an example: the field's metadata `example`, or else the field's default.
-    - With the metadata `units`, a whole number may end with K, M, B or T (powers of 1,000).
+    - With the metadata `units`, a whole number may end with K, M, B or T (powers of 1,000). With
+      the metadata `span`, a number of seconds may have a unit, as in 10s or 5m.
     - The help of an optional value does not show that the default is None.
     - A help text in a field's tyro settings is used only if the field has no docstring. A
       placeholder in these settings replaces ours.
@@ -129,21 +133,23 @@ def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[li
     if isinstance(field.default, int | float) and field.default:
         example = field.default
     example = field.metadata.get("example", example)
-    units = bool(field.metadata.get("units"))
+    units, span = bool(field.metadata.get("units")), bool(field.metadata.get("span"))
 
     def read(words: list[str]) -> int | float | None:
         if words[0] == "None" and field.default is None:
             return None
         try:
             if kind is int:
-                return _whole(words[0], units=units)
+                return whole(words[0], units=units)
+            if span and re.search(r"\d[a-z]$", words[0]):
+                return parse_span(words[0], name=option)
             return kind(words[0])
         except ValueError:
             message = f"{option} is {words[0]!r}, expected a {noun}"
             if units:
                 hint = f", such as {example}; the units are K, M, B and T, powers of 1,000"
             elif kind is int and _UNIT.fullmatch(words[0]):
-                hint = f" without a unit, such as {example}"
+                hint = f" without a unit{_meanings(words[0]) or f', such as {example}'}"
             else:
                 hint = f", such as {example}"
             raise InvalidOptionError(message + hint) from None
@@ -151,8 +157,17 @@ def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[li
     return read
 
 
-def _whole(word: str, *, units: bool) -> int:
-    """Return a whole number, which may be written with an exponent, such as 1e11.
+def _meanings(word: str) -> str:
+    """Return the numbers that a word with a unit may stand for, such as 16384 and 16000 for 16k;
+    "" if there are none. K and M may stand for powers of 1,024, too."""
+    number, unit = Decimal(word[:-1]), word[-1].upper()
+    scales = (_BINARY.get(unit, 0), 10 ** _POWERS[unit])
+    found = [number * scale for scale in scales if scale and number * scale % 1 == 0]
+    return f": write {' or '.join(f'{value:.0f}' for value in found)}" if found else ""
+
+
+def whole(word: str, *, units: bool = True) -> int:
+    """Return a whole number, which may be written with commas or an exponent, such as 1e11.
 
     Args:
         units: True to accept the units K, M, B and T (powers of 1,000), as in 1.5B.
@@ -165,7 +180,7 @@ def _whole(word: str, *, units: bool) -> int:
         numerator, denominator = Decimal(word).as_integer_ratio()
         if denominator == 1:
             return numerator
-    return int(word)
+    return int(word.replace(",", "") if _COMMAS.fullmatch(word) else word)
 
 
 def refuse_foreign_options(

@@ -29,6 +29,7 @@ _HELP: Final = ("-h", "--help")
 _OF_TYRO: Final = ("--tyro-print-completion", "--tyro-write-completion")
 _MEANINGS: Final = {"DATASET": "the dataset's folder or URL", "INT": "a whole number"}
 """Meaning of each placeholder. Placeholders such as FILE need no explanation."""
+_HOME: Final = re.compile(r"(mmseqs:)?~/")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RULE: Final = re.compile(r"[─-]{3,}")
 
@@ -65,8 +66,8 @@ def check_words(
         prog: command, for the error message, such as "thdpack verify".
         aliases: flag of each option that has another name, by this name.
     Raises:
-        InvalidOptionError: an option is unknown, lacks its value or is missing, a switch has a
-            value, or there are too few or too many arguments.
+        InvalidOptionError: an option is unknown, lacks its value, is missing or is given twice, a
+            switch has a value, a value begins with ~/, or there are too few or too many arguments.
     """
     options, arguments = _declared(sections)
     given: set[str] = set()
@@ -102,6 +103,8 @@ def check_words(
         option = options.get(aliases.get(name, name))
         if option is None:
             raise InvalidOptionError(_unknown(name, [*options, *aliases], arguments, prog))
+        if option.name in given and not option.is_repeatable:
+            raise InvalidOptionError(f"{name} is given more than once: remove all but one")
         given.add(option.name)
         separated = name  # tyro reads the words of an argument only up to the next option
         if not option.placeholder and equals:
@@ -109,7 +112,9 @@ def check_words(
         if option.placeholder and not equals:
             if not rest or rest[-1] == "--" or _is_option(rest[-1]):
                 raise InvalidOptionError(f"{name} has no value: write {_usage(name, option)}")
-            rest.pop()
+            value = rest.pop()
+        if _HOME.match(value) and option.placeholder != "COMMAND":  # the shell runs a COMMAND
+            raise InvalidOptionError(unexpanded(f"{name} is {value}"))
         after = name if option.is_repeatable else ""
     if "--help" not in given:
         missing = [o for o in options.values() if o.is_required and o.name not in given]
@@ -122,6 +127,12 @@ def check_words(
         if missing:
             usage = _usage(missing[0].name, missing[0])
             raise InvalidOptionError(f"{missing[0].name} is missing: add {usage}")
+
+
+def unexpanded(words: str) -> str:
+    """Return the error message for a path that begins with ~/. The shell replaces ~ only if the
+    path is a word of its own, without quotes."""
+    return f"{words}: the shell has not replaced ~/: write $HOME/ instead"
 
 
 def _check_number(

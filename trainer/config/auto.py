@@ -6,13 +6,15 @@ from typing import Annotated, Final
 
 import tyro
 
+from schemas.text.option_help import whole
+
 AUTO: Final = -1
 """Value that stands for `auto` until the trainer has chosen a number."""
 
 
 def _parsed(words: list[str]) -> int:
     try:
-        return AUTO if words[0] == "auto" else int(words[0])
+        return AUTO if words[0] == "auto" else whole(words[0])
     except ValueError:
         raise ValueError("expected auto or a whole number") from None
 

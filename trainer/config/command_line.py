@@ -31,7 +31,6 @@ from trainer.config.presets import PRESETS
 
 _PROG: Final = "thdpack train"
 _SECTIONS: Final = (ModelOptions, DataOptions, OptimizerOptions, ComputeOptions, OutputOptions)
-_REPEATABLE: Final = ("--data", "--generation", "--reweight")
 
 
 def parse(arguments: Sequence[str]) -> TrainOptions:
@@ -47,7 +46,7 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
     flags = [ALIASES.get(flag, flag) for flag in flags]
     for section in _SECTIONS:
         with_flowing_help(section)
-    _check_flags(preset, words, flags)
+    _check_flags(preset, words)
     description, default = PRESETS[preset]
     try:
         with own_errors(*_SECTIONS), one_line_errors():
@@ -66,6 +65,9 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
             "--data is missing: add --data DATASET, the folder or URL that `thdpack preprocess` "
             "wrote"
         )
+    for name, value in (("--out", options.output.out), ("--init-from", options.output.init_from)):
+        if name in flags and not value:
+            _refuse(f"{name} is empty: is a shell variable unset?")
     if "--tokens-per-step" in flags and options.data.buckets_per_step:
         _refuse(
             "--tokens-per-step and --buckets-per-step both set the batch: give only one of them"
@@ -105,10 +107,9 @@ def _as_typed(text: str, words: Sequence[str]) -> str:
     return text
 
 
-def _check_flags(preset: str, words: Sequence[str], flags: Sequence[str]) -> None:
+def _check_flags(preset: str, words: Sequence[str]) -> None:
     """Refuse unknown flags, flags of other trainers, missing or incomplete values (such as `fp8`
-    for --precision), words that are not options, and options that are given twice. If an option is
-    given twice, tyro would silently ignore the first value.
+    for --precision), words that are not options, and options that are given twice.
 
     Raises:
         SystemExit: the command line has such a word (code 2).
@@ -119,10 +120,6 @@ def _check_flags(preset: str, words: Sequence[str], flags: Sequence[str]) -> Non
         suggest_choices(words, *_SECTIONS)
     except InvalidOptionError as error:
         _refuse(str(error))
-    names = [flag for flag in flags if flag not in _REPEATABLE]
-    repeated = next((name for number, name in enumerate(names) if name in names[:number]), "")
-    if repeated:
-        _refuse(f"{repeated} is given more than once: remove all but one")
 
 
 def _refuse(text: str) -> NoReturn:

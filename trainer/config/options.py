@@ -108,7 +108,9 @@ class DataOptions:
 class OptimizerOptions:
     """AdamW and the learning rate."""
 
-    steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = 500_000
+    steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = field(
+        default=500_000, metadata={"units": True}
+    )
     """Number of optimizer steps in the run. By default, it is limited to 100 epochs of the dataset
     (20 epochs with --init-from). A resumed run keeps its number of steps, unless this option is
     given. With a larger number, even a finished run continues. The learning rate then follows the
@@ -194,12 +196,12 @@ class OutputOptions:
     dry_run: bool = False
     """Check data, options and files, print the first lines of the run's output, and exit. The
     command then trains nothing, and does not create --out."""
-    checkpoint_every: int = 1_000
+    checkpoint_every: int = field(default=1_000, metadata={"units": True})
     """Number of steps between checkpoints. The run also writes a checkpoint after its last step. 0:
     only after the last step."""
     keep_last: int = 2
     """Number of latest checkpoints to keep, besides the one with the best validation loss."""
-    validate_every: int = 1_000
+    validate_every: int = field(default=1_000, metadata={"units": True})
     """Number of steps between validations on the split of --valid-split. The run also validates
     after its last step. 0: only after the last step."""
     valid_split: Literal["valid", "test"] = "valid"

@@ -19,6 +19,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from trainer.config import TrainOptions
 from trainer.distributed.topology import Topology
@@ -28,6 +29,7 @@ from trainer.monitoring.step_progress import WithinStep
 from trainer.monitoring.trackers import TensorBoard, WeightsAndBiases
 from trainer.validate import Validation
 
+_LARGE: Final = 1e6
 _PLAIN_SECONDS: Final = 30.0
 """Minimum seconds between two progress lines of slow steps, if there is no terminal."""
 
@@ -48,13 +50,18 @@ class RunLog:
         """
         self._writes = topology.is_main
         self._console = Console(stderr=True, quiet=not self._writes)
+        # in a narrow terminal, only the description is cut off
         self._progress = Progress(
             TextColumn("{task.fields[unit]}"),
             MofNCompleteColumn(),
-            BarColumn(),
+            BarColumn(min(40, self._console.width // 6)),
             TimeRemainingColumn(),
-            TextColumn("{task.description}"),
+            TextColumn(
+                "{task.description}",
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
             console=self._console,
+            expand=True,
         )
         self._live = self._console.is_terminal
         self._task = self._progress.add_task(
@@ -144,9 +151,10 @@ class RunLog:
             },
         )
         of_split = "" if split == "valid" else f" on the {split} split"
+        perplexity = _readable(found.perplexity)
         self.say(
             f"step {step:,} · validation{of_split}: loss {found.loss:.4f} · perplexity "
-            f"{found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
+            f"{perplexity} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
         )
 
     def has_validation(self, step: int, split: str) -> bool:
@@ -178,6 +186,11 @@ class RunLog:
                 },
                 step,
             )
+
+
+def _readable(value: float) -> str:
+    """Return a number with three decimals, or a large one with an exponent."""
+    return f"{value:.1e}" if value >= _LARGE else f"{value:.3f}"
 
 
 def _now() -> str:

@@ -9,6 +9,8 @@ until `thdpack gc` removes them.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.build.append.generation_build import GenerationBuild
@@ -21,6 +23,7 @@ from pipeline.build.generations.merge_manifests import entry_of
 from pipeline.build.progress.reporter import Reporter
 from pipeline.build.retire.retired_files import retired_name
 from pipeline.inputs.file_names import as_text, some_names
+from pipeline.inputs.source import Source
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.text.phrases import plural
@@ -40,6 +43,7 @@ def compact(options: CompactOptions, report: Reporter) -> Built:
     """
     with open_dataset(options, report, rebuild=True) as dataset:
         if is_compact(dataset.existing):
+            refuse_other_sizes(dataset.existing, dataset.planned.sources)  # reading would take long
             dataset.destination.clear(dataset.existing, dataset.work(dataset.planned))
             return Built(manifest=dataset.existing, fresh=False)
         planned = _in_order(dataset)
@@ -66,6 +70,28 @@ def is_compact(manifest: Manifest) -> bool:
     names = [entry.name for entry in manifest.records]
     names += [entry.name for _, _, entry in manifest.all_shards()]
     return all(name.partition("/")[2].startswith(f"{builds[-1][0]}-") for name in names)
+
+
+def refuse_other_sizes(existing: Manifest, sources: Sequence[Source]) -> None:
+    """Refuse inputs whose sizes are not those of the dataset's inputs. The inputs are not read.
+
+    Raises:
+        DatasetError: the dataset has an input whose size no given input has, or the reverse.
+    """
+    left, missing = Counter(source.bytes for source in sources), []
+    for entry in existing.inputs:
+        if left[entry.bytes]:
+            left[entry.bytes] -= 1
+        else:
+            missing.append(entry.name)
+    if missing:
+        raise DatasetError(
+            f"{plural(len(missing), 'input')} of the dataset not given, judged by size: "
+            f"{as_text(some_names('', missing))}"
+        )
+    others = [source.name for source in sources if left[source.bytes] > 0]
+    if others:
+        raise DatasetError(f"not in the dataset, judged by size: {as_text(some_names('', others))}")
 
 
 def _in_order(dataset: OpenDataset) -> Plan:

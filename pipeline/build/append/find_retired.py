@@ -37,6 +37,7 @@ from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_input import input_errors, open_input
 from schemas.manifest import Manifest
+from schemas.text.redact import without_credentials
 
 _SHOWN: Final = 5
 """A message names at most this many of the ids that match no record."""
@@ -83,7 +84,9 @@ def find_retired(
         BuildError: the work file cannot be written.
     """
     earlier = retired_ordinals(phases.out, existing)
-    entries, _ = listed_names(_source(url), first_words=True)
+    entries, number = listed_names(_source(url), first_words=True)
+    if not number:
+        phases.report.note(f"--retire {without_credentials(url)} lists no id")
     ids = write_entries(entries, work, f"retired-{entries.content_hash()[:16]}.arrow")
     tasks = [
         RetireTask(records=group, ids=ids, before=before, out=phases.out, work=work)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Final
 
 from pipeline.storage.atomic_write import try_folder
 from schemas.errors import BuildError
-from schemas.manifest import WORK
+from schemas.manifest import MANIFEST_NAME, WORK
 from schemas.records import RETIRED
 from schemas.shard import SPLITS
 
@@ -43,5 +45,10 @@ def refuse_links(folder: Path) -> None:
 
 
 def cannot_write(folder: Path, error: OSError) -> BuildError:
-    """Return the error for a dataset's folder that cannot be created or written."""
-    return BuildError(f"cannot write to {folder}: {error.strerror}; choose another --out")
+    """Return the error for a dataset's folder that cannot be created or written. Commands that need
+    an existing dataset have no --out."""
+    remedy = "choose another --out"
+    if os.path.exists(folder / MANIFEST_NAME):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room" if full else "make the folder writable, or use a copy of the dataset"
+    return BuildError(f"cannot write to {folder}: {error.strerror}; {remedy}")

@@ -23,7 +23,7 @@ from pipeline.build.hash_index.index_state import STATE, read_state
 from pipeline.storage.folder import Folder
 from pipeline.storage.read_manifest import generation_name, read_manifest
 from pipeline.storage.retries import AT_ONCE
-from schemas.errors import ManifestError
+from schemas.errors import BuildError, ManifestError
 from schemas.manifest import GENERATIONS, Manifest
 from schemas.records import RETIRED
 from schemas.shard import SPLITS
@@ -125,9 +125,19 @@ def _names(out: Folder, generation: int) -> Iterator[str]:
 
 
 def _remove(out: Folder, garbage: Garbage) -> None:
-    """Remove garbage: manifests first, so that no manifest names files that are gone."""
+    """Remove garbage: manifests first, so that no manifest names files that are gone.
+
+    Raises:
+        BuildError: a file cannot be removed.
+    """
     manifests = [name for name in garbage.files if name.startswith(f"{GENERATIONS}/")]
     others = [name for name in garbage.files if name not in manifests]
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        list(threads.map(out.remove, manifests))
-        list(threads.map(out.remove, others))
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(out.remove, manifests))
+            list(threads.map(out.remove, others))
+    except OSError as error:
+        raise BuildError(
+            f"cannot remove {error.filename}: {error.strerror}; make its folder writable, then run "
+            "the same command again"
+        ) from error

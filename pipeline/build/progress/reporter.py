@@ -7,12 +7,15 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _PLAIN_SECONDS = 10.0
+_NAME_WIDTH: Final = 34
+_NUMBERS_WIDTH: Final = 35
+"""Columns of a bar's longest numbers: `250.9/250.9 MB 250.9 MB/s 0:00:00`, with two spaces."""
 
 
 class Reporter(Protocol):
@@ -103,15 +106,23 @@ class TerminalReporter:
             TimeRemainingColumn,
             TransferSpeedColumn,
         )
+        from rich.table import Column
 
-        columns = (
-            TextColumn("{task.description:<34}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
+        console = Console(stderr=True)
+        bar_width = max(4, min(40, console.width - _NAME_WIDTH - _NUMBERS_WIDTH))
+        name = Column(
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=max(_NAME_WIDTH, console.width - bar_width - _NUMBERS_WIDTH),
         )
-        self._bar = Progress(*columns, console=Console(stderr=True))
+        columns = (
+            TextColumn(f"{{task.description:<{_NAME_WIDTH}}}", table_column=name),
+            BarColumn(bar_width),
+            DownloadColumn(table_column=Column(no_wrap=True)),
+            TransferSpeedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        )
+        self._bar = Progress(*columns, console=console)
         self._bar.start()
         return self
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, cast
 
 from pipeline.build.tasks import MapTask
@@ -35,6 +35,7 @@ class _Cutter:
 
     begin: position of the next section in the text
     rest: text that was read, but belongs to the next section
+    spare: buffers of sections that were written
     """
 
     stream: BinaryIO
@@ -42,6 +43,7 @@ class _Cutter:
     begin: int = 0
     rest: bytes = b""
     at_end: bool = False
+    spare: list[bytearray] = field(default_factory=list)
 
     def next(self) -> Iterator[memoryview | None]:
         """Yield None after each step of reading, and finally the text of the next section.
@@ -49,7 +51,9 @@ class _Cutter:
         Raises:
             FastaSyntaxError: a record is too long.
         """
-        buffer = bytearray(max(self.section_bytes, 2 * len(self.rest)))
+        size = max(self.section_bytes, 2 * len(self.rest))
+        spare = self.spare.pop() if self.spare else b""
+        buffer = spare if isinstance(spare, bytearray) and len(spare) == size else bytearray(size)
         filled = len(self.rest)
         buffer[:filled] = self.rest
         stop = -1
@@ -66,6 +70,13 @@ class _Cutter:
         self.rest = bytes(memoryview(buffer)[stop:filled])
         self.begin += stop
         yield memoryview(buffer)[:stop]
+
+    def reuse(self, text: memoryview) -> None:
+        """Take back the buffer of a section that was written."""
+        buffer = text.obj
+        text.release()
+        if isinstance(buffer, bytearray) and len(buffer) == self.section_bytes:
+            self.spare.append(buffer)
 
 
 def section_tasks(
@@ -106,7 +117,7 @@ def section_tasks(
                 reported = max(reported, position)
                 if text is not None:
                     task = replace(whole, section=number, begin=begin, end=cutter.begin)
-                    written.append((task, writer.submit(_write, task, text, finished)))
+                    written.append((task, writer.submit(_write, task, text, finished, cutter)))
                     number += 1
                 while written and (written[0][1].done() or len(written) > _MOST_WAITING):
                     yield _done(*written.popleft())
@@ -115,10 +126,14 @@ def section_tasks(
             yield _done(*written.popleft())
 
 
-def _write(task: MapTask, text: memoryview, finished: Callable[[MapTask], bool]) -> None:
+def _write(
+    task: MapTask, text: memoryview, finished: Callable[[MapTask], bool], cutter: _Cutter
+) -> None:
+    """Write a section, unless an earlier run finished its task."""
     if not finished(task):
         with task.work.written(task.section_file, durable=False) as file:
             file.write(text)
+    cutter.reuse(text)
 
 
 def _done(task: MapTask, write: Future[None]) -> MapTask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Annotated, Optional
 
@@ -23,6 +24,19 @@ _Inputs = Annotated[
 _Text = Annotated[Optional[str], tyro.conf.arg(metavar="TEXT")]  # noqa: UP045 (see PreprocessOptions)
 _Size = Annotated[Optional[str], tyro.conf.arg(metavar="SIZE")]  # noqa: UP045
 _Address = Annotated[Optional[str], tyro.conf.arg(metavar="ADDRESS")]  # noqa: UP045
+
+
+def _refuse_file(dataset: str, command: str) -> None:
+    """Refuse a file as the dataset, because the user may have named an input first.
+
+    Raises:
+        ValueError: the dataset is a file.
+    """
+    if os.path.isfile(dataset):
+        raise ValueError(
+            f"{dataset} is a file, but the dataset comes first, as in `thdpack {command} DATASET "
+            "INPUT`"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +63,10 @@ class AppendArguments(AppendOptions):
     memory: _Size = None
     ignore: Ignore = ()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_file(self.dataset, "append")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompactArguments(CompactOptions):
@@ -63,6 +81,10 @@ class CompactArguments(CompactOptions):
     ray_address: _Address = None
     memory: _Size = None
     ignore: Ignore = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_file(self.dataset, "compact")
 
 
 @dataclass(frozen=True, kw_only=True)

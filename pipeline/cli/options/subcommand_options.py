@@ -160,7 +160,7 @@ class BenchReaderOptions:
     """Folder or URL of the dataset."""
     split: Literal["train", "valid", "test"] = "train"
     """Split to read."""
-    seconds: float = 5.0
+    seconds: float = field(default=5.0, metadata={"span": True})
     """Duration of the measurement in seconds."""
     seed: int = 0
     """Seed of the training order."""
@@ -220,7 +220,7 @@ class PlanOptions:
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = field(default=0, metadata={"example": "100B", "units": True})
-    """Number of tokens of the whole run, such as 100B (M, B and T are powers of 1,000) or 1e11.
+    """Number of tokens of the whole run, such as 100B (K, M, B and T are powers of 1,000) or 1e11.
     With 0, the plan is for 500,000 steps, as in the published ESM-2 runs, but for at most 100
     epochs of the dataset. `thdpack train` without --steps trains the same number of steps (with
     --init-from, at most 20 epochs)."""

@@ -25,6 +25,9 @@ _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1f]")
 """Control characters that do not occur in text."""
+_NO_HEADER: Final = (
+    "expected '>' before residues: write a line such as >name before this line, or remove this line"
+)
 _LOOKED_AT: Final = 512
 """Number of bytes in which to look for these control characters."""
 
@@ -96,7 +99,7 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
         line = _BLANK_LINE.match(buffer, at, filled)
         if line is None:
             binary = _CONTROL.search(buffer, at, min(filled, at + _LOOKED_AT))
-            wrong = "not text, but binary data" if binary else "expected '>' before residues"
+            wrong = "not text, but binary data" if binary else _NO_HEADER
             raise FastaSyntaxError(wrong, base + at)
         if line.end() == filled and not at_end:
             return None

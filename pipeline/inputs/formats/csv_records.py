@@ -134,6 +134,8 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
         InputError: a column that the user named is missing, or the file has no sequence column.
     """
     sequences = column_named(part.sequence_column, names)
+    if sequences is None and names[0].startswith(">"):
+        raise _fasta(part.source)
     ids = column_named(part.id_column, names)
     present = ", ".join(names[:20])
     for option, name, found in (
@@ -153,6 +155,17 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
             )
     assert sequences is not None
     return sequences, ids
+
+
+def _fasta(source: Source) -> InputError:
+    """Return the error for FASTA that is read as a table, because of --format or its name."""
+    by_name = source.url.lower().endswith(f".{source.format}")
+    return InputError(
+        "a line of FASTA, expected the names of columns",
+        source=source.url,
+        line=1,
+        remedy="give --format fasta" if by_name else "omit --format",
+    )
 
 
 def _dialect(head: bytes, source: Source) -> dict[str, Any]:

@@ -9,6 +9,7 @@ would take the bytes of the mark's member for compressed data.
 from __future__ import annotations
 
 import io
+import os
 from typing import Any, BinaryIO, Final
 
 MARK: Final = b"; end of the archive"
@@ -18,18 +19,19 @@ MARK: Final = b"; end of the archive"
 class WithMark(io.RawIOBase):
     """A seekable file: the content of an archive, followed by the compressed mark.
 
-    Several threads may use it, each holding Python's lock.
+    It has the methods that rapidgzip calls, and no buffer, because rapidgzip's threads read at many
+    positions.
     """
 
     def __init__(self, file: BinaryIO, mark: bytes) -> None:
         """
         Args:
-            file: the archive.
+            file: the archive, a file of the operating system.
             mark: MARK, compressed as a part (member or stream) of the archive's format.
         """
         super().__init__()
-        self._file = file
-        self._size = file.seek(0, io.SEEK_END)
+        self._descriptor = file.fileno()
+        self._size = os.fstat(self._descriptor).st_size
         self._mark = mark
         self._at = 0
 
@@ -47,18 +49,21 @@ class WithMark(io.RawIOBase):
         self._at = starts[whence] + offset
         return self._at
 
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        if self._at < self._size:
-            self._file.seek(self._at)
-            count: int = self._file.readinto(view[: self._size - self._at])  # type: ignore[attr-defined]
-        else:
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes, or fewer at the end."""
+        parts = []
+        while size and self._at < self._size:
+            part = os.pread(self._descriptor, min(size, self._size - self._at), self._at)
+            if not part:
+                break  # the file has become shorter
+            parts.append(part)
+            self._at += len(part)
+            size -= len(part)
+        if size and self._at >= self._size:
             begin = self._at - self._size
-            rest = self._mark[begin : begin + len(view)]
-            view[: len(rest)] = rest
-            count = len(rest)
-        self._at += count
-        return count
+            parts.append(self._mark[begin : begin + size])
+            self._at += len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class WithoutMark(io.RawIOBase):

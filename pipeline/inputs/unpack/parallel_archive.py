@@ -81,9 +81,8 @@ def _marked(
     file: BinaryIO, mark: bytes, decoder: Callable[[Any, int], Any], threads: int
 ) -> BinaryIO:
     """Return the text that a decoder reads from an archive and the mark."""
-    source = io.BufferedReader(WithMark(file, mark), _READ)
-    # `WithoutMark` needs long buffers
-    return cast(BinaryIO, io.BufferedReader(_Damaged(WithoutMark(decoder(source, threads))), _READ))
+    text = _Damaged(WithoutMark(decoder(WithMark(file, mark), threads)))
+    return cast(BinaryIO, io.BufferedReader(text, _READ))  # `WithoutMark` needs long buffers
 
 
 def _rapidgzip(source: Any, threads: int) -> Any:

@@ -83,4 +83,6 @@ def _write(folder: Folder, name: str, content: bytes) -> None:
         with folder.written(name) as file:
             file.write(content)
     except OSError as error:
-        raise ThdpackError(f"cannot write {folder.where(name)}: {error.strerror}") from error
+        raise ThdpackError(
+            f"cannot write {folder.where(name)}: {error.strerror}; name another folder with --out"
+        ) from error

@@ -29,7 +29,8 @@ SMALL = ("--capacity", "2048", "--max-seq-len", "512", "--split", "valid=0.2,tes
 def build(run: Run, source: Path | list[Path], out: Path, *options: object, **sizes: int) -> str:
     """Run a build, which must succeed; return its output."""
     inputs = source if isinstance(source, list) else [source]
-    done = run("preprocess", *inputs, "--out", out, *SMALL, *options, **sizes)
+    small = SMALL[:4] if "--split" in options else SMALL
+    done = run("preprocess", *inputs, "--out", out, *small, *options, **sizes)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

@@ -172,6 +172,8 @@ def test_inspect_and_stats_do_not_show_a_split_without_a_share(
     ("text", "said"),
     [
         ("train", "--split gives train the share '', expected a number from 0 to 1, such as 0.01"),
+        ("val=0.1", "such as valid=0.01. Did you mean valid?"),
+        ("train=90,valid=10", "expected a number from 0 to 1: for 90 %, write 0.9"),
         ("valid=5%", "--split gives valid the share '5%', expected a number from 0 to 1"),
         ("valid=-0.1", "--split gives valid the share '-0.1', expected a number from 0 to 1"),
         ("test=nan", "--split gives test the share 'nan', expected a number from 0 to 1"),
@@ -194,6 +196,20 @@ def test_a_wrong_value_of_split_prints_one_error_line(run: Run, text: str, said:
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--split", "train=0.9", "valid=0.1", "--out", "d"),
+        ("--split=train=0.9,", "valid=0.1", "--out", "d"),
+        ("--out", "d", "--split", "train=0.9", ",valid=0.1"),
+    ],
+)
+def test_a_blank_between_shares_is_refused(run: Run, words: tuple[str, ...]) -> None:
+    done = run("preprocess", "x", *words)
+    said = "--split has blanks between its shares: write commas, as in --split train=0.9,valid=0.1"
+    assert (done.returncode, done.stderr) == (2, f"thdpack preprocess: {said}\n")
 
 
 @pytest.mark.parametrize("option", ["--valid-fraction", "--val-fraction", "--test-fraction"])

@@ -92,6 +92,7 @@ def test_the_exit_code_of_the_process_is_2_for_wrong_usage(
     ("arguments", "message"),
     [
         (["--capacity", "2"], "--capacity is 2"),
+        (["--capacity", "100000000000"], "at most 16777216, the limit of the dataset format: a"),
         (["--max-seq-len", "20000"], "does not fit --capacity"),
         (["--length-multiple", "7"], "not a multiple of"),
         (["--split", "valid=1.5"], "expected a number from 0 to 1"),

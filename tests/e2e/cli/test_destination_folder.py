@@ -70,7 +70,7 @@ def test_a_failed_build_names_the_files_that_it_leaves(run: Run, corpus: Path) -
     out = corpus.parent / "out"
     done = run("preprocess", corpus, "--out", out, "--min-residues", "9999999")
     assert done.returncode == 1
-    note, error = done.stderr.splitlines()[-2:]
+    error, note = done.stderr.splitlines()[-2:]
     assert note.startswith(f"unfinished files of this build: {out}/*/")
     assert f" and {out}/.build/. To discard the build" in note
     assert error.startswith("thdpack preprocess: no record was kept (30 too short)")

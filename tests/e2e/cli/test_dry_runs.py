@@ -95,7 +95,8 @@ def test_a_dry_run_gives_the_error_that_the_build_would_give(
     for words in (("--dry-run",), ()):
         done = run("preprocess", path, "--out", tmp_path / "out", *words)
         assert done.returncode == 1
-        lines.append(done.stderr.splitlines()[-1])
+        [error] = [line for line in done.stderr.splitlines() if line.startswith("thdpack ")]
+        lines.append(error)
     assert lines[0] == lines[1]
     assert lines[0].startswith(f"thdpack preprocess: {path}{said}")
 

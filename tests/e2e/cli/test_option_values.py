@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.build.options import PreprocessOptions
+from pipeline.cli.arguments import parsed
 from schemas.text.option_checks import flag
 from tests.helpers.processes.command_line import Run, preprocess
 
@@ -17,6 +18,18 @@ from tests.helpers.processes.command_line import Run, preprocess
     ("words", "said"),
     [
         ("preprocess x --out d --capacity 4k", "--capacity is '4k', expected a whole number"),
+        (
+            "preprocess x --out d --capacity 16k",
+            "--capacity is '16k', expected a whole number without a unit: write 16384 or 16000",
+        ),
+        (
+            "preprocess x --out d --seed 2b",
+            "--seed is '2b', expected a whole number without a unit",
+        ),
+        ("preprocess x --out d --capacity 16,38", "--capacity is '16,38', expected a whole number"),
+        ("bench-reader d --seconds 0s", "--seconds is 0.0, expected more than 0"),
+        ("bench-reader d --seconds 5x", "--seconds is '5x', expected a number, such as 5.0"),
+        ("watch i --dataset d --settle 1y", "--settle is '1y', expected a number, such as 10.0"),
         ("preprocess x --out d --workers two", "--workers is 'two', expected a whole number"),
         (
             "preprocess x --out d --exclude-identity 5%",
@@ -68,11 +81,22 @@ def test_a_number_of_tokens_may_have_an_exponent_or_a_unit(
     dataset = preprocess(sample, tmp_path / "sample")
     plans = [
         run("plan", "--data", dataset, "--tokens", tokens).stdout
-        for tokens in ("1.5e11", "150_000_000_000", "150B", "0.15t")
+        for tokens in ("1.5e11", "150_000_000_000", "150,000,000,000", "150B", "0.15t")
     ]
     assert "150,000,000,000" in plans[0]
     assert len(set(plans)) == 1
     assert not re.search(r"\d%", plans[0])
+
+
+def test_a_shell_command_may_begin_with_a_tilde() -> None:
+    options = parsed(["watch", "i", "--dataset", "d", "--on-generation", "~/hook"])
+    assert options.on_generation == "~/hook"
+
+
+def test_a_time_of_watch_may_have_a_unit() -> None:
+    words = ["watch", "i", "--dataset", "d", "--settle", "1.5m", "--batch-age", "90"]
+    options = parsed(words)
+    assert (options.settle, options.batch_age) == (90.0, 90.0)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,14 @@ from tests.helpers.processes.command_line import Run
                 "records aside for test"
             },
         ),
+        (
+            4,
+            "train=0.0001,valid=0.9999",
+            {
+                "train": "empty: --split train=0.0001,valid=0.9999 set none of 4 records aside for "
+                "train; --split train=0.99,valid=0.01 would set aside about 4"
+            },
+        ),
         (100, "train=1", {}),
         (1, "valid=0.01", {"valid": "empty"}),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,18 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("watch", "INBOX and --dataset are missing: write `thdpack watch INBOX --dataset D"),
         ("bench-reader d --rank 2", "--rank is 2, expected less than --world-size, which is 1"),
         ("plan --data d --precision fp8", "--precision is 'fp8': did you mean fp8-delayed?"),
+        ("append d x --capacity 4096", "no option --capacity: a dataset keeps its build's values"),
+        ("compact d x --split valid=0.1", "no option --split: a dataset keeps its build's values"),
+        ("append --out d x", "no option --out: the dataset is the first argument, before the"),
+        ("card d --license MIT", "no option --license: give it to `thdpack preprocess`"),
+        ("preprocess x --out d --force", "no option --force: use --overwrite"),
+        ("preprocess x --outdir d", "no option --outdir: use --out"),
+        ("plan-tasks x --out d --min-length 9", "no option --min-length: use --min-residues"),
+        ("preprocess x --out d --out e", "--out is given more than once: remove all but one"),
+        ("verify d --deep --deep", "--deep is given more than once: remove all but one"),
+        ("preprocess x --out=~/d", "--out is ~/d: the shell has not replaced ~/: write $HOME/"),
+        ("preprocess x --out d --exclude mmseqs:~/t", "--exclude is mmseqs:~/t: the shell has not"),
+        ("preprocess ~/none.fasta --out d", "~/none.fasta: the shell has not replaced ~/: write"),
         ("plan --data d --tokens 9Q", "--tokens is '9Q', expected a whole number, such as 100B; "),
     ],
 )
@@ -73,6 +86,7 @@ def test_wrong_words_give_one_line_that_names_the_command_and_the_remedy(
         ("--verison", "no option --verison: did you mean --version?"),
         ("-v", "no option -v: write --version"),
         ("version", "no command version: write --version"),
+        ("retire d", "no command retire: use `thdpack append DATASET --retire FILE`"),
         ("help verfy", "no command verfy: did you mean verify?"),
         ("-d verify", "a command comes before -d: `thdpack help` lists the commands"),
         ("frobnicate", "no command frobnicate: the commands are preprocess, append, "),
@@ -99,6 +113,7 @@ def test_a_wrong_first_word_gives_one_line(run: Run, words: str, said: str) -> N
         ("-d d", "no option -d: `thdpack train esm2-tiny --help` lists all options"),
         ("--bogus", "no option --bogus: `thdpack train esm2-tiny --help` lists all options"),
         ("--tokens-given --data d", "no option --tokens-given: `thdpack train esm2-tiny --help`"),
+        ("--data ~/d", "--data is ~/d: the shell has not replaced ~/: write $HOME/ instead"),
         ("--dry-run=1 --data d", "--dry-run takes no value: omit =1"),
         ("--buckets-per-micro-batch x --data d", "--buckets-per-micro-batch is 'x', expected auto"),
     ],
@@ -154,6 +169,24 @@ def test_an_option_may_stand_between_the_dataset_and_the_inputs(run: Run) -> Non
     done = run("append", "none", "--workers", "1", "a", "b")
     assert done.returncode == 1
     assert done.stderr.startswith("thdpack append: none: there is no such folder")
+
+
+@pytest.mark.parametrize("command", ["append", "compact"])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_file_in_place_of_the_dataset_is_refused(
+    run: Run, sample: Path, command: str, more: tuple[str, ...]
+) -> None:
+    done = run(command, sample, "d", *more)
+    said = f"{sample} is a file, but the dataset comes first, as in `thdpack {command} DATASET INP"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"thdpack {command}: {said}")
+
+
+def test_an_input_in_a_folder_named_like_the_home_folder_is_read(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "~").mkdir()
+    (tmp_path / "~" / "x.fasta").write_bytes(b">a\nMK\n")
+    done = run("preprocess", "~/x.fasta", "--out", "d", "--dry-run", where=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_option_after_two_hyphens_is_an_input(run: Run) -> None:

@@ -95,6 +95,15 @@ def test_compact_refuses_other_inputs(run: Run, inputs: list[Path], tmp_path: Pa
     assert done.returncode == 1
     assert "3.fasta: not in the dataset: run `thdpack append` first" in done.stderr
     assert digest(out) == before
+    assert run("compact", out, *inputs[:3], **SIZES).returncode == 0
+    before = digest(out)
+    for given, said in (
+        (inputs[:2], "1 input of the dataset not given, judged by size: 2.fasta"),
+        (inputs, "not in the dataset, judged by size: 3.fasta"),
+    ):
+        done = run("compact", out, *given, **SIZES)
+        assert (done.returncode, done.stderr) == (1, f"thdpack compact: {said}\n")
+    assert digest(out) == before
 
 
 def test_gc_lists_by_default_and_removes_only_with_delete(

@@ -143,6 +143,17 @@ def test_a_list_that_is_already_retired_changes_nothing(
     assert digest(out) == before
 
 
+def test_an_empty_list_changes_nothing_and_prints_a_note(
+    run: Run, inputs: list[Path], tmp_path: Path
+) -> None:
+    out = grow(run, inputs[:1], tmp_path / "out", [1], *OPTIONS)
+    before = digest(out)
+    (path := tmp_path / "ids.txt").write_bytes(b"# removed\n\n")
+    done = run("append", out, "--retire", path, **SIZES)
+    assert (done.returncode, digest(out)) == (0, before)
+    assert f"--retire {path} lists no id\n" in done.stderr
+
+
 def test_commands_show_retired_records(
     run: Run, inputs: list[Path], tmp_path: Path, ids: Path
 ) -> None:

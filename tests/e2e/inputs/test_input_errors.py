@@ -26,7 +26,8 @@ def refusal(run: Run, path: Path, *options: str) -> str:
     done = run("preprocess", path, "--out", path.parent / "out", *options)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()[-1]
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("thdpack ")]
+    return error
 
 
 def test_a_dataset_as_an_input_is_refused(run: Run, sample: Path, tmp_path: Path) -> None:
@@ -34,6 +35,13 @@ def test_a_dataset_as_an_input_is_refused(run: Run, sample: Path, tmp_path: Path
     assert refusal(run, dataset).startswith(
         f"thdpack preprocess: {dataset}: a thdpack dataset, not an input"
     )
+    shard = next((dataset / "train").iterdir())
+    for part in (dataset / "train", dataset / "records", shard):
+        said = f"thdpack preprocess: {part}: a part of a thdpack dataset, not an input: name the "
+        done = run("preprocess", part, "--out", tmp_path / "out")
+        assert (done.returncode, done.stderr.startswith(said)) == (1, True)
+    (fasta := dataset / "train" / "x.fasta").write_bytes(FASTA)
+    assert run("preprocess", fasta, "--out", tmp_path / "out").returncode == 0
 
 
 def zipped() -> bytes:

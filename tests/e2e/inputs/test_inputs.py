@@ -230,7 +230,11 @@ def test_the_error_for_an_unknown_protocol_names_the_protocol(run: Run, tmp_path
         ("cut.parquet", b"PAR1" + bytes(100), "not a readable parquet file"),
         ("empty.fasta", b"", "empty.fasta: the file is empty"),
         ("headers.fasta", b">a\n>b\n", "headers.fasta:2: no residue"),
-        ("preamble.fasta", b"# hello\n>a\nMK\n", "preamble.fasta:1: expected '>'"),
+        (
+            "preamble.fasta",
+            b"# hello\n>a\nMK\n",
+            "1: expected '>' before residues: write a line such as >name",
+        ),
         ("binary.fasta", b">a\nMK\nM\x00K\n", "binary.fasta:3: byte 0x00: binary data"),
         ("latin1.fasta", b">a\nMK\xe5\n", "latin1.fasta:2: byte 0xe5 is not UTF-8"),
     ],

@@ -137,6 +137,7 @@ def test_the_block_size_of_the_csv_reader_does_not_change_the_dataset(
         ),
         (b"id,sequence\na,MK\n\nb,MK,3\n", ":4: 3 columns, expected 2 as in the header line"),
         (b"id,sequence\na,MK\n" * 9 + b"b,M\xff\n", ":19: not UTF-8: save the file"),
+        (b">a\nMK\n", ":1: a line of FASTA, expected the names of columns; give --format fasta"),
         (b"", ": the file is empty"),
         (b"id,sequence\n", ": no residue in this file"),
         (b"id,sequence\na,M\x01K\n", ": control character '\\x01': binary data"),
@@ -149,7 +150,14 @@ def test_the_error_for_invalid_csv_names_the_file_and_the_fault(
     path.write_bytes(content)
     done = run("preprocess", path, "--out", tmp_path / "out")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"thdpack preprocess: {path}{said}"), done.stderr
+    assert f"\nthdpack preprocess: {path}{said}" in f"\n{done.stderr}"
+
+
+def test_fasta_that_is_read_as_csv_gives_the_remedy(run: Run, tmp_path: Path) -> None:
+    (path := tmp_path / "x.fasta").write_bytes(b">a|b,c\nMK\n")
+    done = run("preprocess", path, "--format", "csv", "--out", tmp_path / "out")
+    said = f"{path}:1: a line of FASTA, expected the names of columns; omit --format"
+    assert (done.returncode, done.stderr) == (1, f"thdpack preprocess: {said}\n")
 
 
 @pytest.mark.parametrize(

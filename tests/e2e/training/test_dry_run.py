@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.processes.command_line import preprocess
 from tests.helpers.processes.runs import arguments, cut, train
 from trainer.monitoring import trackers
 from trainer.train import main
@@ -39,6 +41,17 @@ def test_a_dry_run_prints_the_first_lines_of_the_run_and_writes_nothing(
     assert said[0].startswith(first.get(start, "nothing is left to train: "))
     main(words)
     assert capsys.readouterr().err.splitlines()[: len(said) - 2] == said[:-2]
+
+
+def test_a_dataset_without_buckets_for_validation_is_described_with_a_larger_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path := tmp_path / "x.fasta").write_bytes(fasta(made_records(10)))
+    data = preprocess(path, tmp_path / "data", "--split", "valid=0.0001")
+    capsys.readouterr()
+    main([*arguments(data, tmp_path / "run", steps=1), "--dry-run"])
+    said = "none for validation: thdpack preprocess --split train=0.5,valid=0.5 would set aside"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_new", [True, False])

@@ -72,6 +72,22 @@ def test_the_tokens_of_a_step_may_have_a_unit() -> None:
     assert parse([*words, "1.5M"]).data.tokens_per_step == 1_500_000
 
 
+def test_numbers_of_steps_may_have_a_unit_or_commas() -> None:
+    words = ["--steps", "2k", "--warmup-steps", "1e2", "--checkpoint-every", "1,000"]
+    options = parse(["esm2-tiny", "--data", "d", *words, "--validate-every", "0.5K"])
+    assert (options.optimizer.steps, options.optimizer.warmup_steps) == (2_000, 100)
+    assert (options.output.checkpoint_every, options.output.validate_every) == (1_000, 500)
+
+
+@pytest.mark.parametrize("option", ["--out", "--init-from"])
+def test_an_empty_folder_name_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(["esm2-tiny", "--data", "d", option, ""])
+    assert left.value.code == 2
+    said = f"thdpack train: {option} is empty: is a shell variable unset?\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_path_may_contain_a_colon() -> None:
     assert parse(["esm2-tiny", "--data", "d", "--out", "runs/12:30"]).output.out == "runs/12:30"
 
