@@ -51,8 +51,8 @@ def check_free_space(
     free = shutil.disk_usage(place).free
     if free < needed:
         raise BuildError(
-            f"{folder}: the disk has {free / 1e9:,.1f} GB of free space, but this build needs at "
-            f"least {needed / 1e9:,.1f} GB for intermediate files and the dataset; make room, or "
+            f"{folder}: the disk has {free / 1e6:,.1f} MB of free space, but this build needs at "
+            f"least {needed / 1e6:,.1f} MB for intermediate files and the dataset; make room, or "
             "choose another --out"
         )
 

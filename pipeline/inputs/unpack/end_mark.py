@@ -49,9 +49,11 @@ class WithMark(io.RawIOBase):
         self._at = starts[whence] + offset
         return self._at
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         """Return `size` bytes, or fewer at the end."""
         parts = []
+        if size < 0:
+            size = self._size + len(self._mark) - self._at
         while size and self._at < self._size:
             part = os.pread(self._descriptor, min(size, self._size - self._at), self._at)
             if not part:

@@ -33,7 +33,7 @@ def test_too_little_space_is_an_error_before_any_work(
     leave(monkeypatch, free=corpus.stat().st_size // 2)
     done = run("preprocess", corpus, "--out", tmp_path / "out", *OPTIONS)
     assert done.returncode == 1
-    assert "GB of free space, but this build needs at least" in done.stderr
+    assert "MB of free space, but this build needs at least" in done.stderr
     assert "choose another --out" in done.stderr
     assert not (tmp_path / "out").exists()
 

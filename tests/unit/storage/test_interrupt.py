@@ -22,7 +22,7 @@ from pipeline.build.stages import hash_tasks
 
 some_of = executors._some_of
 
-def interrupted(done):
+def interrupted(done, wait):
     lock = executor._pool._shutdown_lock
     lock.acquire()  # an exception here would leave the lock held, and the pool's end would hang
     os.kill(os.getpid(), signal.SIGINT)
