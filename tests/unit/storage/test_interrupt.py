@@ -27,7 +27,7 @@ def interrupted(done, wait):
     lock.acquire()  # an exception here would leave the lock held, and the pool's end would hang
     os.kill(os.getpid(), signal.SIGINT)
     lock.release()
-    return some_of(done)
+    return some_of(done, wait=wait)
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, interrupt)
