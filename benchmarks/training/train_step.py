@@ -13,8 +13,8 @@ and results are medians over blocks. Columns of the output:
 - ratio: time of a real block divided by the time of a resident block.
 - tokens/s: unpadded tokens per second and GPU.
 - data wait: share of the real blocks' time in which the device may have waited for a row.
-- on rows: share of the real blocks' time that the host spent on rows, mostly while the device
-  computed.
+- on rows: share of the real blocks' time in which the host read rows and copied them into pinned
+  memory, mostly while the device computed.
 - host ms: time that the host needs to launch a step, in ms.
 - GiB, estimate: measured peak of allocated memory, and the estimate of `thdpack plan`.
 

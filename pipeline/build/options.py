@@ -66,8 +66,9 @@ class DatasetOptions(SequenceLimits):
     exclude_coverage: float = 0.5
     """Smallest coverage (above 0, at most 1) at which --exclude counts a record as similar to a
     sequence. Coverage is the share of the residues that the alignment covers. A match has two
-    coverages, of the record and of the sequence. The larger one is used. If a result table lacks
-    coverages, only that of the record is used."""
+    coverages, of the record and of the sequence. The larger one is used. If a result table has no
+    column of coverages, the coverage of the record is computed from the ends of the alignment, and
+    is used."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that has the same residues as an earlier record after --long truncate has
@@ -210,8 +211,9 @@ class PreprocessOptions(DatasetOptions, _Places):
     variants: int = 1
     """Number of variants: passes over the kept records, each shuffled, cropped and packed anew. The
     reader takes the next variant in each epoch. Each variant takes the same disk space. If the
-    dataset exists with fewer variants, the missing ones are added. Training runs that began before
-    cannot resume then. A smaller number is refused, unless --overwrite is given."""
+    dataset exists with fewer variants, the missing ones are added. After that, training runs that
+    began with fewer variants cannot resume. A smaller number is refused, unless --overwrite is
+    given."""
     executor: ExecutorName = "processes"
     """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
     The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack

@@ -13,12 +13,12 @@ from schemas.text.option_checks import check_range
 class WatchOptions:
     """Watch a folder or a bucket prefix, and append its new files to a dataset.
 
-    A file is taken when it is complete: unchanged for --settle seconds, or equal to a checksum file
-    beside it (NAME.sha256 or NAME.md5). Hidden files and *.tmp, *.part and *.crdownload are never
-    taken. After the commit, a file is in INBOX/taken/. A file that cannot be appended is in
-    INBOX/rejected/, with the reason in NAME.error.txt beside it. So keep other files, such as
-    README, out of the inbox. Run the same command after any
-    interruption: no file is lost, and none is taken twice. The dataset must exist.
+    A file is taken when it is complete: it has not changed for the time of --settle, or it has the
+    checksum in a file beside it (NAME.sha256 or NAME.md5). Hidden files and *.tmp, *.part and
+    *.crdownload are never taken. After the commit, a file is in INBOX/taken/. A file that cannot be
+    appended is in INBOX/rejected/, with the reason in NAME.error.txt beside it. So keep other
+    files, such as README, out of the inbox. Run the same command after any interruption: no file is
+    lost, and none is taken twice. The dataset must exist.
 
     Example: thdpack watch inbox --dataset data/uniref50
     """
@@ -26,18 +26,19 @@ class WatchOptions:
     inbox: str
     dataset: str
     settle: float = field(default=10.0, metadata={"span": True})
-    """Time for which a file must be unchanged before it is taken, in seconds or such as 5m."""
+    """Time for which a file must be unchanged before it is taken: a number of seconds, or a time
+    with a unit, such as 5m."""
     batch_mb: float = 512.0
     """Size of a batch in MB. The complete files are appended when their total size reaches it."""
     batch_age: float = field(default=60.0, metadata={"span": True})
-    """Maximum time that a complete file waits for other files of its batch, in seconds or such as
-    5m."""
+    """Maximum time that a complete file waits for other files of its batch: a number of seconds, or
+    a time with a unit, such as 5m."""
     once: bool = False
     """Append the files that are in the inbox now, and end. The exit code is 1 if a file was
     rejected."""
     exclude: tuple[str, ...] = ()
-    """Files of --exclude with which the dataset was built, in the same order. They are needed
-    again, because the new records must be compared with them too."""
+    """The same files, in the same order, that --exclude named when the dataset was built. They are
+    needed again, because the new records must be compared with them too."""
     clusters: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
     """Table with the clusters of the new records, if the dataset was built with --clusters. Each
     batch reads it again. New records that belong to an earlier cluster go to its split. List

@@ -22,9 +22,10 @@ bucket has, padding included.
 - te-thd-graph-fp8: like te-thd-graph, with --precision fp8-delayed.
 
 Workers mask as in public recipes, so that the time of masking is measured. The trainer's step masks
-on the device. In variants with workers and the trainer's step, the original tokens are first
-restored from the labels. Workers prepare batches ahead of time. The warm-up consumes these batches
-before timing begins.
+on the device. Workers mask, as in public recipes, so that the time of masking is measured. The
+trainer's step masks again, on the device. Before that, the original tokens are restored from the
+labels. Workers prepare batches ahead of time. The warm-up consumes these batches before timing
+begins.
 
 Results are tokens/s (without padding, with special tokens) and the peak of torch's allocated memory
 in GiB. If a variant fails, its row gives the reason, the other variants still run, and the exit

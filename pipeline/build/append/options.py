@@ -16,8 +16,8 @@ class GenerationOptions:
     dataset: str
     inputs: tuple[str, ...]
     exclude: tuple[str, ...] = ()
-    """Files of --exclude with which the dataset was built, in the same order. They are needed
-    again, because the new records must be compared with them too."""
+    """The same files, in the same order, that --exclude named when the dataset was built. They are
+    needed again, because the new records must be compared with them too."""
     clusters: Optional[str] = None  # noqa: UP045 (see PreprocessOptions)
     """Table with the clusters of the new records, if the dataset was built with --clusters. New
     records that belong to an earlier cluster go to its split. List the earlier records too if

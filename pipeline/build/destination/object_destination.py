@@ -154,8 +154,8 @@ class ObjectDestination:
         self._committed = True
         if self.version_at_start is None:
             return
-        # An earlier dataset may have had files of the same names. A build that replaced it may then
-        # have removed these files.
+        # The existing dataset may have replaced an earlier one, whose files had the same names as
+        # files of this build. The build that replaced it removes such files after its commit.
         problem = missing_file(manifest, self.out)
         if problem is not None:
             raise BuildError(

@@ -58,7 +58,7 @@ def bucket_sequences(batch: pa.RecordBatch, rules: BucketRules) -> BucketSequenc
     first_edge = numbers(batch.column("cu_seqlens").offsets, np.int32)[:-1]
     counts = numbers(batch.column("num_seqs"), np.int32).astype(np.int64)
     bucket = np.repeat(np.arange(batch.num_rows), counts)
-    # number of each sequence within its bucket, plus the index of the bucket's first edge
+    # index in `edges` of each sequence's first edge
     at = np.arange(bucket.size) + np.repeat(first_edge - (np.cumsum(counts) - counts), counts)
     begin = edges[at] + bucket * rules.capacity + 1
     last = edges[at + 1] + bucket * rules.capacity

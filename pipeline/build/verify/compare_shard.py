@@ -216,6 +216,7 @@ class _Comparison:
         if self._long is not None:
             kept = rows["status"] == STATUS_CODES.index(Status.KEPT)
             if self._job.sampled:
-                kept &= rows["shard"] != 0  # `_check_places` reports records without a shard
+                # LongRecords has no room for records whose row names no shard
+                kept &= rows["shard"] != 0
             which = np.flatnonzero(kept & (residues > longest) & aligned & fits)
             self._pieces.append(self._long.copy(sequences, which))

@@ -2,7 +2,8 @@
 
 Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec.html
 
-All shards are one FileSet. The files of records/ are another, and so are those of retired/. The
+All shards are one FileSet. The files of records/ are a second FileSet, and those
+of retired/ a third. The
 paths in all FileSets are relative to the folder of croissant.json. A FileSet needs no hashes,
 because manifest.json has the hash of every file. manifest.json is a FileObject with a sha256.
 """

@@ -33,7 +33,9 @@ def made(root: Path, files: dict[str, str]) -> CgroupLimits:
     return cgroup_limits(root)
 
 
-def test_version_2_states_cores_and_memory_and_ancestors_count(tmp_path: Path) -> None:
+def test_version_2_states_cores_and_memory_and_the_limits_of_ancestors_apply(
+    tmp_path: Path,
+) -> None:
     files = {
         "proc/self/cgroup": "0::/a/b\n",
         "sys/fs/cgroup/a/b/cpu.max": "250000 100000\n",
@@ -57,7 +59,9 @@ def test_version_1_states_cores_and_memory(tmp_path: Path) -> None:
     assert made(tmp_path, files) == CgroupLimits(cores=2.0, memory=1 << 30)
 
 
-def test_a_container_sees_only_the_top_of_its_own_cgroup(tmp_path: Path) -> None:
+def test_in_a_container_limits_are_found_although_proc_names_a_path_of_the_host(
+    tmp_path: Path,
+) -> None:
     files = {
         "proc/self/cgroup": "0::/kubepods/pod1/container2\n",
         "sys/fs/cgroup/cpu.max": "100000 100000\n",

@@ -110,9 +110,9 @@ def test_orders_of_different_epochs_and_seeds_differ() -> None:
 def test_the_order_in_a_window_looks_random(seed: int) -> None:
     """Rank correlations ρ of the n buckets of a window are small: |ρ| < 4 / √n.
 
-    The test compares the order in the window with the order on disk, each bucket with its
-    neighbours, and the orders of two epochs.
-    """
+    The test correlates three pairs: the order in the window and the order on disk, the places on
+    disk of buckets that are read one after another or a few positions apart, and the orders of two
+    epochs."""
     counts = [4096] * (2 * WINDOW_SHARDS)
     order = order_of(counts, seed=seed).epoch(0)
     n = int(order.starts[1])

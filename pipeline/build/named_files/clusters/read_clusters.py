@@ -46,8 +46,8 @@ _BLOCK_BYTES: Final = 16 << 20
 _LONGEST_LINE: Final = 1 << 20
 _TEMPORARY_FILES: Final = 256
 _SMALL_BYTES: Final = 2 << 20
-"""Maximum size of a table that is sorted in one temporary file. The text of a compressed table is
-at most about ten times as large."""
+"""Maximum size of a table that is sorted in one temporary file. The text of a compressed table may
+be about ten times as large as the stored file."""
 _EXAMPLES: Final = 3
 """Number of ids of the table to keep as examples for an error."""
 _THIRD_COLUMN: Final = 2

@@ -223,7 +223,7 @@ def test_a_damaged_copy_of_the_table_in_the_work_folder_is_written_again(
 
     from pipeline.build.stages import map_tasks
 
-    monkeypatch.setattr("pipeline.build.build_dataset.map_tasks", damage)
+    monkeypatch.setattr("pipeline.build.unpack_stage.map_inputs.map_tasks", damage)
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--metadata", path)
     assert done.returncode == 0, done.stderr
     assert "prepared-000000 runs again" in done.stderr
