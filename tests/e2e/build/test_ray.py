@@ -199,6 +199,25 @@ def test_appends_on_ray_give_the_bytes_of_appends_without_ray(
     assert "verified" in run("verify", "--deep", far).stdout
 
 
+def test_the_service_appends_on_ray(cluster: Any, run: Run, tmp_path: Path) -> None:
+    """The append runs in a process of its own, which joins the cluster."""
+    inputs = write_inputs(tmp_path, 2)
+    near, far = tmp_path / "near", tmp_path / "far"
+    for out in (near, far):
+        assert run("preprocess", inputs[0], "--out", out, *OPTIONS).returncode == 0
+    assert run("append", near, inputs[1]).returncode == 0
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    shutil.copy(inputs[1], inbox)
+    where = ("--executor", "ray", "--ray-address", cluster.address)
+    once = ("--once", "--settle", "0", "--no-report")
+    finish(started.start("watch", inbox, "--dataset", far, *once, *where))
+    of_service = {name for name in digest(far) if name.startswith("service/")}
+    assert {name: hash for name, hash in digest(far).items() if name not in of_service} == digest(
+        near
+    )
+
+
 def test_on_ray_the_error_for_a_broken_input_names_its_line_and_has_no_traceback(
     cluster: Any,
     tmp_path: Path,
