@@ -43,7 +43,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.build.phases import Phases
 from pipeline.build.prepare_build import OTHER_OUT, prepared
 from pipeline.build.progress.reporter import Reporter
-from pipeline.build.progress.timeline import write_timeline
+from pipeline.build.progress.timeline import check_timeline, write_timeline
 from pipeline.build.reduce_stage.exclude_records import unused_exclusions
 from pipeline.build.reduce_stage.residue_fates import fates_in_results
 from pipeline.build.rerun_damaged import mended
@@ -81,6 +81,8 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
         DatasetError: another dataset exists, and --overwrite was not given; or no record was kept.
         BuildError: for example, the disk is full, a worker was killed, or another build is running.
     """
+    if options.timeline is not None:
+        check_timeline(options.timeline)
     kind = EXECUTORS[options.executor]
     out = os.path.abspath(options.out) if kind.remote and not is_url(options.out) else options.out
     destination = open_destination(out)

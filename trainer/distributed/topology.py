@@ -26,6 +26,7 @@ from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 from trainer.config import ComputeOptions
 from trainer.distributed.context_parallel import Slices
+from trainer.distributed.launch import rank_and_world_size
 from trainer.distributed.lost_ranks import Watch
 from trainer.distributed.rank_message import leave_error_file
 from trainer.distributed.rendezvous import this_start
@@ -209,7 +210,7 @@ def single_process(device: torch.device) -> Topology:
 
 def _joined(timeout: timedelta) -> Topology:
     """Join the job that torchrun started, or form a job of one process."""
-    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, world_size = rank_and_world_size()
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

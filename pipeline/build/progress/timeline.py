@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from schemas.errors import BuildError
+from pipeline.storage.urls import is_url
+from schemas.errors import BuildError, OptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,21 @@ def this_worker() -> str:
     return f"{os.getpid()} on {os.uname().nodename}"
 
 
+def check_timeline(path: str) -> None:
+    """Check, before a build, that the file of --timeline can be written.
+
+    Raises:
+        OptionError: the path is a URL or a folder, or its folder does not exist.
+    """
+    if is_url(path):
+        raise OptionError(f"--timeline {path}: a URL, expected a path on a local disk")
+    if os.path.isdir(path):
+        raise OptionError(f"--timeline {path}: a folder, expected a file, such as timeline.json")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise OptionError(f"--timeline {path}: the folder {folder} does not exist: create it")
+
+
 def write_timeline(path: Path, phases: Sequence[PhaseTimes]) -> None:
     """Write the file of --timeline.
 
@@ -72,7 +88,6 @@ def write_timeline(path: Path, phases: Sequence[PhaseTimes]) -> None:
         BuildError: the file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             json.dumps({"traceEvents": list(_events(phases)), "displayTimeUnit": "ms"}) + "\n"
         )

@@ -8,7 +8,7 @@ from pipeline.build.build_plan import Plan
 from pipeline.storage.folder import Folder
 from pipeline.storage.urls import is_url
 
-FEWEST_WORKERS: Final = 3
+FEWEST_WORKERS = 3
 """With two workers, a map task that decompresses in a thread of its own already uses both cores."""
 LEAST_BYTES = 16 << 20
 """Minimum size in bytes of an archive that is divided."""
@@ -24,7 +24,7 @@ def large_archives(planned: Plan, work: Folder, workers: int) -> list[int]:
 
     Args:
         work: folder for the sections. Archives are not divided if it is in an object store.
-        workers: number of worker processes on this machine.
+        workers: number of worker processes, or of cores if there are fewer.
     """
     if workers < FEWEST_WORKERS or not work.local:
         return []

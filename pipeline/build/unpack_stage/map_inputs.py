@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +13,14 @@ from pipeline.build.map_stage.hash_task import HashTask
 from pipeline.build.map_stage.map_results import MapOutcome, add_up_map_results, input_warnings
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.phases import Phases
+from pipeline.build.progress.timeline import Span, this_worker
 from pipeline.build.stages import hash_tasks, map_tasks
 from pipeline.build.task_markers import believed
 from pipeline.build.task_results import HashResult, MapResult, PreparedFile
 from pipeline.build.tasks import MapTask, Task
 from pipeline.build.unpack_stage.large_archives import large_archives
 from pipeline.build.unpack_stage.sections import section_tasks
+from pipeline.executors.processes import cores
 from pipeline.inputs.find import every_range
 from pipeline.storage.folder import Folder
 
@@ -50,7 +53,7 @@ class MapStage:
             InputError: an input cannot be read, or breaks a rule.
         """
         planned = self.planned
-        whole = large_archives(planned, self.work, self.workers)
+        whole = large_archives(planned, self.work, self._threads)
         every = map_tasks(
             planned,
             self.options.of_dataset,
@@ -86,9 +89,10 @@ class MapStage:
         """Yield the tasks of each archive's sections, and add them to `made`."""
         out = self.phases.out
         for archive in archives:
+            began, cpu = time.time(), time.process_time()
             tasks = section_tasks(
                 archive,
-                self.workers,
+                self._threads,
                 lambda task: believed(task, out) is not None,
                 self.phases.report.advance,
             )
@@ -96,6 +100,13 @@ class MapStage:
                 if task is not None:
                     made.append(task)
                 yield task
+            span = Span(this_worker(), began, time.time(), time.process_time() - cpu)
+            self.phases.times[-1].tasks.append((f"decompress {archive.source.name}", span))
+
+    @property
+    def _threads(self) -> int:
+        """Number of cores that workers use: of these, decompression may use all."""
+        return min(self.workers, cores())
 
     def _added_up(
         self, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: _Results

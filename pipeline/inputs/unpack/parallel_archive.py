@@ -28,7 +28,7 @@ from pipeline.inputs.source import Compression
 from pipeline.inputs.unpack.end_mark import MARK, WithMark, WithoutMark
 from pipeline.inputs.unpack.zstd_frames import ZstdFrames, has_small_frames
 
-FEWEST_GZIP_THREADS: Final = 6
+FEWEST_GZIP_THREADS = 6
 """With fewer threads, isal decompresses a gzip archive faster than rapidgzip. Measured on two makes
 of CPU: rapidgzip with 3.2 and 3.7 threads is as fast as isal, and its other threads take cores from
 the workers."""

@@ -104,6 +104,8 @@ def small_tasks(
         "pipeline.build.unpack_stage.sections.SECTION_BYTES": section_bytes,
         "pipeline.build.unpack_stage.sections.STEP_BYTES": 5_000,
         "pipeline.build.unpack_stage.large_archives.LEAST_BYTES": 1,
+        "pipeline.build.unpack_stage.large_archives.FEWEST_WORKERS": 1,
+        "pipeline.inputs.unpack.parallel_archive.FEWEST_GZIP_THREADS": 1,
     }
     return {
         **({} if section_bytes is None else sections),

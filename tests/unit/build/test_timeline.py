@@ -11,7 +11,7 @@ from tests.helpers.processes.command_line import Run
 def test_a_timeline_has_every_phase_and_its_tasks(
     run_process: Run, tmp_path: Path, sample: Path
 ) -> None:
-    path = tmp_path / "traces" / "build.json"
+    path = tmp_path / "build.json"
     words = ("--out", tmp_path / "out", "--workers", "2", "--timeline", path)
     done = run_process("preprocess", sample, *words, task_bytes=100_000, partition_bytes=200_000)
     assert done.returncode == 0, done.stderr
@@ -44,11 +44,15 @@ def test_the_summary_has_the_time_of_each_stage(run: Run, tmp_path: Path, sample
     assert [stage["name"] for stage in summary["stages"]][-1] == "verify"
 
 
-def test_a_timeline_that_cannot_be_written_is_an_error_with_a_remedy(
+def test_a_timeline_that_cannot_be_written_is_refused_before_any_work(
     run: Run, tmp_path: Path, sample: Path
 ) -> None:
-    (tmp_path / "file").write_text("")
-    path = tmp_path / "file" / "build.json"
-    done = run("preprocess", sample, "--out", tmp_path / "out", "--timeline", path)
-    assert done.returncode == 1
-    assert f"--timeline {path}: cannot be written" in done.stderr
+    for path, message in (
+        ("s3://bucket/build.json", "a URL, expected a path on a local disk"),
+        (str(tmp_path), "a folder, expected a file"),
+        (str(tmp_path / "no" / "build.json"), "does not exist: create it"),
+    ):
+        done = run("preprocess", sample, "--out", tmp_path / "out", "--timeline", path)
+        assert done.returncode == 2
+        assert f"--timeline {path}: {message}" in done.stderr or message in done.stderr
+        assert not (tmp_path / "out").exists()
