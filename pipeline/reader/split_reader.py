@@ -183,6 +183,10 @@ class SplitReader:
                 yield found.bucket(row, label, epoch)
             done = in_window.stop
 
+    def end_of_epoch(self, position: int) -> int:
+        """Return the first position after the epoch that holds a position."""
+        return self._order.end_of_epoch(position)
+
     def number_at(self, position: int) -> int:
         """Return the number, in stored order, of the bucket at a position."""
         return self._shards.number(*self._order.locate(whole_number("position", position)))
