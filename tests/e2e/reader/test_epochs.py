@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 
 import pytest
@@ -83,7 +83,7 @@ def test_the_ranks_together_read_the_rest_of_an_epoch_exactly_once_and_then_the_
             read = [positions(reader.epoch()) for reader in readers]
             for rank, found in enumerate(read):
                 assert found == read[rank - rank % context_parallel]
-            assert sorted(sum(read[::context_parallel], [])) == list(range(begin, end))
+            assert sorted(chain(*read[::context_parallel])) == list(range(begin, end))
             assert {reader.position for reader in readers} == {end}
             begin = end
 
