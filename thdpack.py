@@ -3,6 +3,8 @@
 Importing this module puts the folder of our four packages first on sys.path. Otherwise another
 project's `trainer`, or a `schemas` folder in the current folder, might be imported instead.
 docs/decisions/0014-import-names.md has the reasons.
+
+`from thdpack import ShardReader, Mixture` works, too. The documented name is `pipeline.reader`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pipeline.reader import Mixture as Mixture
+    from pipeline.reader import ShardReader as ShardReader
 
 _PACKAGES: Final = ("packers", "pipeline", "schemas", "trainer")
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
@@ -51,6 +57,17 @@ def _refuse_other_packages() -> None:
 
 _search_our_folder_first()
 _refuse_other_packages()
+
+
+if not TYPE_CHECKING:  # otherwise, type checkers would accept every name
+
+    def __getattr__(name: str) -> Any:
+        """Import a reader at first use, so that the command starts fast (PEP 562)."""
+        if name not in ("Mixture", "ShardReader"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from pipeline import reader
+
+        return getattr(reader, name)
 
 
 def main() -> None:

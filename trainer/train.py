@@ -28,7 +28,7 @@ from trainer.checkpoints.new_folder import new_cache_removed, removed_if_empty
 from trainer.config import TrainOptions, parse
 from trainer.config.checks import OptionError
 from trainer.distributed.agreement import run_on_main
-from trainer.distributed.launch import rank_and_world_size
+from trainer.distributed.launch import check_launch
 from trainer.distributed.lost_ranks import LostRankError
 from trainer.distributed.rank_message import first_rank_speaks, leave_error_file, say, say_error
 from trainer.distributed.stop_signals import StopRequest
@@ -215,10 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with first_rank_speaks():
             options = parse(sys.argv[1:] if arguments is None else arguments)
-        rank_and_world_size()
-    except OptionError as error:
-        print(f"thdpack train: {error}", file=sys.stderr)
-        sys.exit(2)
+            check_launch()
     except SystemExit as stopped:
         if stopped.code:
             leave_error_file("the command line is wrong: see the lines above this traceback")

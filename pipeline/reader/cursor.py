@@ -99,6 +99,23 @@ class GlobalCursor(Iterator[Bucket]):
                 self._buckets = self._from_here()  # see __next__
                 raise
 
+    def _frontier(self) -> int:
+        """Return the first position that no rank has read, if all ranks have read the same number
+        of buckets."""
+        return self._start + self._delivered * self._ranks.groups
+
+    def _until(self, end: int) -> Iterator[Bucket]:
+        """Yield this rank's buckets before the position `end`, and continue from there."""
+        ranks = self._ranks
+        while (frontier := self._frontier()) < end:
+            if frontier + (ranks.group - frontier) % ranks.groups >= end:
+                self.seek(end)  # this rank has no bucket in the last round
+                return
+            bucket = next(self)
+            if self._frontier() >= end:  # a state saved in the body of the loop begins at `end`
+                self.seek(end)
+            yield bucket
+
     def batches(self, buckets: int) -> Iterator[Bucket]:
         """Yield THD rows, each merged from `buckets` buckets of this rank. See `merge`.
 
@@ -239,11 +256,8 @@ class GlobalCursor(Iterator[Bucket]):
         repeating = repeating_workers(ranks.world_size)
         if repeating is not None:
             return _raising(repeating)
-        return self._endless(
-            self._start
-            + (ranks.group - self._start) % ranks.groups
-            + self._delivered * ranks.groups
-        )
+        frontier = self._frontier()
+        return self._endless(frontier + (ranks.group - frontier) % ranks.groups)
 
 
 def _endless(take: _Take, stride: int, block: int, first: int) -> Iterator[Bucket]:

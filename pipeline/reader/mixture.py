@@ -118,6 +118,17 @@ class Mixture(ReaderOptions, GlobalCursor):
     def __bool__(self) -> bool:
         return True
 
+    def epoch(self) -> NoReturn:
+        """Refuse to read one epoch, because each dataset has its own epochs.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "a Mixture has no epoch, because each of its datasets has its own epochs: use "
+            "itertools.islice(mixture, BUCKETS), or ShardReader.epoch for each dataset"
+        )
+
     def __len__(self) -> NoReturn:
         """Refuse to give a length, because each dataset has its own epochs.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -54,23 +54,28 @@ def naming_our_arguments(reader: type[T]) -> type[T]:
     """Make a reader refuse misspelt arguments and those of other libraries, with a TypeError that
     names ours. Make it also refuse values that must be whole numbers, but are not."""
     begin: Callable[..., None] = reader.__init__
-    ours = inspect.signature(begin).parameters
+    _, *ours = inspect.signature(begin).parameters  # without self
 
     @functools.wraps(begin)
     def checked(self: T, *values: Any, **options: Any) -> None:
         for name in options:
-            if name in _OTHERS:
-                raise TypeError(f"{reader.__name__} has no argument {name}: {_OTHERS[name]}")
+            if name not in ours:
+                raise TypeError(f"{reader.__name__} has no argument {name}: {_advice(name, ours)}")
             if name in _WHOLE:
                 whole_number(name, options[name])
-            if name not in ours and (close := difflib.get_close_matches(name, ours, n=1)):
-                raise TypeError(
-                    f"{reader.__name__} has no argument {name}: did you mean {close[0]}?"
-                )
         begin(self, *values, **options)
 
     setattr(reader, "__init__", checked)  # noqa: B010 (mypy refuses the assignment)
     return reader
+
+
+def _advice(name: str, ours: Sequence[str]) -> str:
+    """Return what to write instead of an argument that a reader does not have."""
+    close = difflib.get_close_matches(name.lower(), [*ours, *_OTHERS], n=1)
+    nearest = name if name in _OTHERS else close[0] if close else ""
+    if nearest in _OTHERS:
+        return _OTHERS[nearest]
+    return f"did you mean {nearest}?" if nearest else f"its arguments are {', '.join(ours)}"
 
 
 def checked_url(url: object) -> str:

@@ -15,7 +15,7 @@ read from several datasets in turn, use `pipeline.reader.mixture` instead of sev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -129,6 +129,15 @@ class ShardReader(ReaderOptions, GlobalCursor):
         """Number of buckets in each variant. If the dataset has K variants, epoch e reads variant
         e mod K."""
         return self._split.epoch_buckets
+
+    def epoch(self) -> Iterator[Bucket]:
+        """Yield this rank's buckets from the current position to the end of the epoch.
+
+        Afterwards, the reader of every rank is at the start of the next epoch, where the next step
+        begins. The last step of an epoch may have fewer than `buckets_per_step` buckets, and some
+        ranks may get one bucket less than others.
+        """
+        return self._until(self._split.end_of_epoch(self._frontier()))
 
     def __len__(self) -> int:
         return self._split.buckets

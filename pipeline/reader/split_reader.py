@@ -6,6 +6,7 @@ consecutive shards whose buckets are shuffled together (see `global_order`).
 
 from __future__ import annotations
 
+import difflib
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -65,8 +66,10 @@ class SplitReader:
         self.manifest: Manifest = read_manifest(url, generation, stopped=self._stopped)
         self.url, self.shape = url, BucketShape.of(self.manifest)
         if split not in self.manifest.shards:
+            close = difflib.get_close_matches(str(split).lower(), self.manifest.shards, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
             raise DatasetError(
-                f"{url}: no split {split!r}; it has {', '.join(self.manifest.shards)}"
+                f"{url}: no split {split!r}; it has {', '.join(self.manifest.shards)}{hint}"
             )
         self._shards = SplitShards(self.manifest, split)
         if not self._shards.buckets[0]:
@@ -182,6 +185,10 @@ class SplitReader:
                     found = open_shards[shard] = self._loader.get(shard)
                 yield found.bucket(row, label, epoch)
             done = in_window.stop
+
+    def end_of_epoch(self, position: int) -> int:
+        """Return the first position after the epoch that holds a position."""
+        return self._order.end_of_epoch(position)
 
     def number_at(self, position: int) -> int:
         """Return the number, in stored order, of the bucket at a position."""

@@ -7,6 +7,7 @@ each would train alone, so that is an error.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Final
 
 from schemas.errors import OptionError
@@ -22,6 +23,15 @@ _REMEDY: Final = (
     "start ranks with torchrun: torchrun --nproc-per-node GPUS -m thdpack train … "
     "(deploy/slurm/train.sbatch does so on Slurm)"
 )
+
+
+def check_launch() -> None:
+    """Check the variables of the launcher; print an error and exit with 2 if they are wrong."""
+    try:
+        rank_and_world_size()
+    except OptionError as error:
+        print(f"thdpack train: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
 
 
 def rank_and_world_size() -> tuple[int, int]:

@@ -149,6 +149,12 @@ class Order:
         variant = bisect_right(self._edges, rest) - 1
         return cycle * self._variants + variant, position - rest + self._edges[variant]
 
+    def end_of_epoch(self, position: int) -> int:
+        """Return the first position after the epoch that holds a position."""
+        epoch, first = self.epoch_at(position)
+        variant = self.variant(epoch)
+        return first + self._edges[variant + 1] - self._edges[variant]
+
     def epoch(self, number: int) -> EpochOrder:
         """Return the order of an epoch. The orders of this epoch and its neighbours stay cached."""
         order = self._epochs.get(number)

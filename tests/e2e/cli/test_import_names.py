@@ -121,6 +121,21 @@ def test_if_another_package_was_imported_before_ours_the_error_names_both(
     )
 
 
+def test_thdpack_exports_the_readers_and_imports_them_at_first_use(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.py").write_text("raise RuntimeError('not ours')")
+    program = """
+import sys
+import thdpack
+assert not {"numpy", "pyarrow", "pipeline", "schemas"} & set(sys.modules)
+from thdpack import Mixture, ShardReader
+import pipeline.reader
+assert (Mixture, ShardReader) == (pipeline.reader.Mixture, pipeline.reader.ShardReader)
+from thdpack import Reader
+"""
+    done = python("-c", program, where=tmp_path)
+    assert "ImportError: cannot import name 'Reader' from 'thdpack'" in done.stderr, done.stderr
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a wheel without kernels, from a copy of the repo that contains one generated C file."""

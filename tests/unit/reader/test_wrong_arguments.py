@@ -18,7 +18,7 @@ from pipeline.reader.adapters import (
     position_ids,
     transformer_engine,
 )
-from schemas.errors import StateError
+from schemas.errors import DatasetError, StateError
 from tests.conftest import preprocess
 
 
@@ -99,6 +99,40 @@ def test_the_error_for_a_misspelt_argument_names_the_argument(
         TypeError, match=f"^Mixture has no argument {misspelt}: did you mean {ours}"
     ):
         Mixture([(dataset, 1)], **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("shuffel", "the order is always shuffled, and seed chooses the order"),
+        ("batchsize", "use buckets_per_step, "),
+        ("Seed", r"did you mean seed\?"),
+        ("selff", "its arguments are (url|datasets), split, "),
+        ("xyz", "its arguments are (url|datasets), split, "),
+    ],
+)
+def test_the_error_for_an_unknown_argument_says_what_to_write_instead(
+    dataset: Path, name: str, advice: str
+) -> None:
+    options: dict[str, Any] = {name: True}
+    with pytest.raises(TypeError, match=f"^ShardReader has no argument {name}: {advice}"):
+        ShardReader(dataset, **options)
+    with pytest.raises(TypeError, match=f"^Mixture has no argument {name}: {advice}"):
+        Mixture([(dataset, 1)], **options)
+
+
+@pytest.mark.parametrize(
+    ("split", "ours"),
+    [("validation", "valid"), ("val", "valid"), ("Train", "train"), ("testing", "test")],
+)
+def test_the_error_for_an_unknown_split_names_the_nearest_split(
+    dataset: Path, split: str, ours: str
+) -> None:
+    expected = rf"no split '{split}'; it has train, valid, test; did you mean {ours}\?$"
+    with pytest.raises(DatasetError, match=expected):
+        ShardReader(dataset, split=split)
+    with pytest.raises(DatasetError, match=expected):
+        Mixture([(dataset, 1)], split=split)
 
 
 def test_the_state_of_a_mixture_and_that_of_a_plain_reader_are_told_apart(dataset: Path) -> None:

@@ -12,8 +12,11 @@ NAMES = (
     *("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
 )
 TORCHRUN = {
-    "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1",
-    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
 }
 
 
