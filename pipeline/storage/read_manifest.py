@@ -151,6 +151,11 @@ def _no_dataset(url: str | Path) -> ManifestError:
     """Return the error for a path or URL without manifest.json."""
     folder = local_path(str(url))
     if folder is None:
+        parent, _, last = str(url).rstrip("/").rpartition("/")
+        if last == MANIFEST_NAME:
+            return ManifestError(
+                f"{url}: not a dataset, but its manifest: name the dataset, {parent}"
+            )
         return _no_manifest(url)
     if folder.name == MANIFEST_NAME and folder.is_file():
         return ManifestError(f"{url}: a file, not a dataset: name its folder, {folder.parent}")

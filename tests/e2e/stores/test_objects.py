@@ -49,6 +49,8 @@ def test_a_dataset_on_a_store_has_the_same_bytes_as_on_a_disk_and_can_be_read(
     }, "the build left other objects behind"
     again = run(*words, **SIZES)
     assert "already built" in again.stdout, again.stderr
+    named_wrongly = run("verify", f"{OUT}/manifest.json")
+    assert f"not a dataset, but its manifest: name the dataset, {OUT}" in named_wrongly.stderr
     about_the_data, _, _ = done.stdout.partition("           speed")
     assert about_the_data in again.stdout
     assert "cropped" in done.stdout or "in duplicates" in done.stdout
