@@ -25,6 +25,8 @@ class StatsOptions:
     reads the inputs once and predicts their packing. Given two datasets, or a dataset and one input
     of raw sequences, it compares them.
 
+    With --html, --json FILE or --csv, the terminal shows only the first lines of the report.
+
     Example: thdpack stats data/uniref50 --html report.html
 
     Example: thdpack stats uniref50.fasta.gz --capacity 65536
