@@ -39,6 +39,7 @@ def show(report: Report | Comparison, console: Console, *, whole: bool = True) -
     else:
         parts = [title(report.name), *_overview(report)]
         parts += _sections(report, console.width) if whole else ()
+        parts += _verdicts(report)
     for part in parts:
         console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
 
@@ -70,7 +71,6 @@ def _sections(report: Report, width: int) -> Iterable[Part]:
     if report.against:
         yield title("entries of other files that equal a record of the dataset")
         yield from drawn(leak_tables.against(report), whole_names=True)
-        yield from (Text(sentences.verdict(file)) for file in report.against)
     if (similar := leak_tables.similar(report)).rows:
         yield title(sentences.similar_to(report))
         yield from drawn(similar, whole_names=True)
@@ -137,6 +137,13 @@ def _overview(report: Report) -> Iterable[Text]:
             f"bucket, about {size(found.bytes)} on disk",
             style="bold",
         )
+
+
+def _verdicts(report: Report) -> Iterable[Part]:
+    """Say at the end, where a user looks first, whether the files of --against are in train."""
+    if report.against:
+        yield title("leaks: other files and the train split")
+        yield from (Text(sentences.verdict(file)) for file in report.against)
 
 
 def _headers(found: HeaderCounts) -> Iterable[Part]:
