@@ -125,7 +125,6 @@ _OTHERS: Final[dict[str, dict[str, str]]] = {
     "compact": _GROWING_OTHERS,
     "card": {
         **dict.fromkeys(("--output", "--output-dir", "--outdir", "-o"), "use --out"),
-        **dict.fromkeys(("--license", "--source-release"), "give it to `thdpack preprocess`"),
         "--force": "use --overwrite",
     },
     "plan": {

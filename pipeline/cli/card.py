@@ -6,8 +6,10 @@ import sys
 from typing import Final
 
 from pipeline.cli.options.report_options import CardOptions
+from pipeline.report.card.stated import Stated, stated_by
 from pipeline.report.card.write_card import write_card
 from pipeline.storage.read_manifest import read_manifest
+from schemas.licenses import license_hint
 from schemas.text.redact import without_credentials
 
 _STATED: Final = {
@@ -22,15 +24,21 @@ def run_card(options: CardOptions) -> int:
 
     Raises:
         ThdpackError: the dataset cannot be read, or a file cannot be written.
+        OptionError: the dataset was built with another licence or release.
     """
-    for name in write_card(options.dataset, out=options.out, overwrite=options.overwrite):
+    given = Stated(source_release=options.source_release, license=options.license)
+    for name in write_card(
+        options.dataset, out=options.out, overwrite=options.overwrite, given=given
+    ):
         print(f"wrote {without_credentials(name)}")
-    manifest = read_manifest(options.dataset)
-    stated = {"--license": manifest.license, "--source-release": manifest.source_release}
-    if missing := [option for option, text in stated.items() if text is None]:
+    if hint := license_hint(options.license):
+        print(hint, file=sys.stderr)
+    stated = stated_by(read_manifest(options.dataset), given)
+    values = {"--license": stated.license, "--source-release": stated.source_release}
+    if missing := [option for option, text in values.items() if text is None]:
         print(
             f"the card does not state {_STATED[missing[0]] if len(missing) == 1 else _BOTH}: to "
-            f"state it, build the dataset with {' and '.join(missing)}",
+            f"state it, run this command with {' and '.join(missing)}",
             file=sys.stderr,
         )
     return 0

@@ -30,7 +30,9 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """Files to write, in addition to the report in the terminal. None means no such file.
+    """Files to write. None means no such file.
+
+    If a file is written, the terminal shows only the first lines of the report.
 
     json: path or URL of a file; `-` replaces the report in the terminal by JSON
     csv: path or URL of a folder
@@ -70,7 +72,7 @@ def stats(
     # write before printing, because printing fails if standard output is a closed pipe
     written = _write_files(report, outputs)
     try:
-        _print(report, as_json=outputs.json == "-")
+        _print(report, as_json=outputs.json == "-", whole=not written)
     finally:
         for name in written:
             print(f"wrote {name}", file=sys.stderr)
@@ -209,8 +211,8 @@ def _need(library: str, purpose: str) -> None:
         )
 
 
-def _print(report: Report | Comparison, *, as_json: bool) -> None:
-    """Print a report to standard output.
+def _print(report: Report | Comparison, *, as_json: bool, whole: bool) -> None:
+    """Print a report, or only its first lines, to standard output.
 
     Raises:
         BrokenPipeError: the program that reads standard output, such as `head`, has closed the
@@ -228,6 +230,6 @@ def _print(report: Report | Comparison, *, as_json: bool) -> None:
     console = Console()
     # print without rich, which ends the process with code 1 if standard output is a closed pipe
     with console.capture() as text:
-        show(report, console)
+        show(report, console, whole=whole)
     sys.stdout.write(text.get())
     sys.stdout.flush()

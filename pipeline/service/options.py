@@ -76,6 +76,8 @@ class WatchOptions:
     """Shell command to run after each generation. The environment of the command has
     THDPACK_DATASET, THDPACK_GENERATION and THDPACK_DIGEST. If the command fails, the service
     continues."""
+    log_json: bool = False
+    """Print the log as JSON on a terminal, too. Without a terminal, the log is always JSON."""
 
     def __post_init__(self) -> None:
         check_range(self, "settle", "batch_age", least=0)

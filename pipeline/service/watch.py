@@ -26,7 +26,7 @@ from pipeline.service.batches import batch_due
 from pipeline.service.completeness import Completeness, Seen, Sorted
 from pipeline.service.dataset_totals import dataset_totals
 from pipeline.service.errors import RetryError, StopRequestedError
-from pipeline.service.event_log import log
+from pipeline.service.event_log import choose_format, log, log_text
 from pipeline.service.locations import inbox_of, journal_of, refuse_nested, service_folder
 from pipeline.service.options import WatchOptions
 from pipeline.service.rejecting import Rejecting
@@ -36,6 +36,7 @@ from pipeline.service.stop_signal import StopSignal
 from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.retries import ClosedError
 from schemas.errors import ThdpackError
+from schemas.text.phrases import plural
 
 _LOCAL_POLL: Final = 1.0
 _STORE_POLL: Final = 10.0
@@ -57,6 +58,7 @@ def watch(options: WatchOptions) -> int:
         OptionError: inbox and dataset contain each other, or a package is missing.
         ThdpackError: the dataset does not exist; with --once, also any other error.
     """
+    choose_format(as_json=options.log_json)
     refuse_nested(options.inbox, options.dataset)
     read_manifest(options.dataset)  # if the folder is not a dataset, the error explains why
     stop = StopSignal()
@@ -87,6 +89,7 @@ class _Watch:
         self._writer = uuid.uuid4().hex
         remote = "://" in options.inbox and not options.once
         self._poll = _STORE_POLL if remote else _LOCAL_POLL
+        self._settling = 0
         self._once_until = time.monotonic() + options.settle + 2 * self._poll
 
     def run(self) -> int:
@@ -147,6 +150,10 @@ class _Watch:
         for refused in files.refused:
             self._rejecting.reject(refused.name, refused.bytes, refused.version, refused.refusal)
         self._show_queue(files)
+        if len(files.waiting) != self._settling:
+            self._settling = len(files.waiting)
+            if self._settling:
+                log_text(f"waiting for {plural(self._settling, 'file')} to settle")
         now = time.monotonic()
         last_call = self._options.once and (not files.waiting or now > self._once_until)
         batch = batch_due(

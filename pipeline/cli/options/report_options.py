@@ -10,6 +10,7 @@ import tyro
 from pipeline.cli.options.build_options import Ignore
 from pipeline.cli.options.subcommand_options import Dataset
 from schemas.shard import Long
+from schemas.text.one_line import check_one_line
 
 _STATS_INPUTS_HELP = (
     "Folder or URL of a dataset, two of these to compare, or anything that `thdpack preprocess` "
@@ -24,6 +25,8 @@ class StatsOptions:
     For a dataset, the command reads the manifest and records/, but no shards. For raw sequences, it
     reads the inputs once and predicts their packing. Given two datasets, or a dataset and one input
     of raw sequences, it compares them.
+
+    With --html, --json FILE or --csv, the terminal shows only the first lines of the report.
 
     Example: thdpack stats data/uniref50 --html report.html
 
@@ -88,3 +91,13 @@ class CardOptions:
     """Write the files into this folder, a path or URL. Default: the dataset's folder."""
     overwrite: bool = False
     """Also replace files that thdpack did not write, or that were edited later."""
+    source_release: Annotated[Optional[str], tyro.conf.arg(metavar="TEXT")] = None  # noqa: UP045
+    """Release of the inputs, if the dataset was built without --source-release. Only the two files
+    state it, so give it each time."""
+    license: Annotated[Optional[str], tyro.conf.arg(metavar="TEXT")] = None  # noqa: UP045
+    """Licence of the inputs, as an SPDX identifier such as CC-BY-4.0, if the dataset was built
+    without --license. Only the two files state it, so give it each time."""
+
+    def __post_init__(self) -> None:
+        check_one_line(self.source_release, name="--source-release")
+        check_one_line(self.license, name="--license")

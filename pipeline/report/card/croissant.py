@@ -21,6 +21,7 @@ import pyarrow as pa
 from pipeline.build.destination.card_files import blank_signature
 from pipeline.report.card.columns import RECORD_COLUMNS, SHARD_COLUMNS, croissant_type
 from pipeline.report.card.file_patterns import file_patterns
+from pipeline.report.card.stated import Stated
 from pipeline.report.card.title import summary, title
 from schemas.licenses import spdx_identifier
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -56,19 +57,19 @@ _CONTEXT: Final = {
 """Meaning of each key, as the specification defines it."""
 
 
-def croissant(manifest: Manifest) -> str:
+def croissant(manifest: Manifest, stated: Stated) -> str:
     """Return the text of croissant.json.
 
     The signature in the text has zeros instead of a hash. `card_files.signed` inserts the hash.
     """
-    spdx = spdx_identifier(manifest.license) if manifest.license else None
-    licensed = f"https://spdx.org/licenses/{spdx}.html" if spdx else manifest.license
+    spdx = spdx_identifier(stated.license) if stated.license else None
+    licensed = f"https://spdx.org/licenses/{spdx}.html" if spdx else stated.license
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": title(manifest),
-        "description": summary(manifest),
+        "name": title(manifest, stated),
+        "description": summary(manifest, stated),
         "identifier": blank_signature(manifest.digest),
         "version": f"{manifest.generation}.0.0",
         "keywords": ["proteins", "amino acid sequences", "masked language modelling"],

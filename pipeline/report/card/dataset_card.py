@@ -14,6 +14,7 @@ from typing import Final
 from pipeline.build.destination.card_files import blank_signature
 from pipeline.report.card.file_patterns import file_patterns
 from pipeline.report.card.markup import code, escaped, table, yaml_text
+from pipeline.report.card.stated import Stated
 from pipeline.report.card.title import summary, title
 from pipeline.report.render.numerals import percent, size
 from pipeline.report.render.used_options import used_options
@@ -52,20 +53,20 @@ _MEANING: Final = {
 }
 
 
-def dataset_card(manifest: Manifest) -> str:
+def dataset_card(manifest: Manifest, stated: Stated) -> str:
     """Return the text of README.md.
 
     The signature in the text has zeros instead of a hash. `card_files.signed` inserts the hash.
     """
-    header = "\n".join(_header(manifest))
-    sections = "\n\n".join(_sections(manifest))
+    header = "\n".join(_header(manifest, stated))
+    sections = "\n\n".join(_sections(manifest, stated))
     return f"---\n{header}\n---\n\n{sections}\n\n<!-- {blank_signature(manifest.digest)} -->\n"
 
 
-def _header(manifest: Manifest) -> Iterator[str]:
+def _header(manifest: Manifest, stated: Stated) -> Iterator[str]:
     """Yield the lines of the YAML header."""
-    yield f"pretty_name: {yaml_text(title(manifest))}"
-    yield from _license(manifest.license)
+    yield f"pretty_name: {yaml_text(title(manifest, stated))}"
+    yield from _license(stated.license)
     yield "task_categories:"
     yield "- fill-mask"
     rows = sum(split.buckets for split in manifest.splits.values())
@@ -103,10 +104,10 @@ def _license(text: str | None) -> Iterator[str]:
         yield f"license_link: {yaml_text(text)}"
 
 
-def _sections(manifest: Manifest) -> Iterator[str]:
-    yield f"# {escaped(title(manifest))}"
-    yield escaped(summary(manifest))
-    yield from _provenance(manifest)
+def _sections(manifest: Manifest, stated: Stated) -> Iterator[str]:
+    yield f"# {escaped(title(manifest, stated))}"
+    yield escaped(summary(manifest, stated))
+    yield from _provenance(manifest, stated)
     yield "## Splits"
     yield _splits(manifest)
     multiple = manifest.length_multiple
@@ -141,9 +142,9 @@ def _sections(manifest: Manifest) -> Iterator[str]:
     yield from _built(manifest)
 
 
-def _provenance(manifest: Manifest) -> Iterator[str]:
-    release = manifest.source_release
-    licensed = manifest.license
+def _provenance(manifest: Manifest, stated: Stated) -> Iterator[str]:
+    release = stated.source_release
+    licensed = stated.license
     rows = [
         ("release of the inputs", code(release) if release else "not stated"),
         ("licence of the inputs", code(licensed) if licensed else "not stated"),

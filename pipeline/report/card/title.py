@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipeline.report.card.stated import Stated
 from pipeline.report.render.printable import printable, shortened
 from schemas.manifest import Manifest
 from schemas.records import Status
@@ -13,16 +14,16 @@ _MOST_NAMED: Final = 3
 """Maximum number of inputs in a title."""
 
 
-def title(manifest: Manifest) -> str:
+def title(manifest: Manifest, stated: Stated) -> str:
     """Return the dataset's title: the release of its inputs, or the names of its inputs."""
-    if manifest.source_release:
-        return f"{manifest.source_release}, packed"
+    if stated.source_release:
+        return f"{stated.source_release}, packed"
     names = [shortened(printable(entry.name)) for entry in manifest.inputs[:_MOST_NAMED]]
     more = len(manifest.inputs) - len(names)
     return f"{', '.join(names)}{f' and {more:,} more' if more else ''}, packed"
 
 
-def summary(manifest: Manifest) -> str:
+def summary(manifest: Manifest, stated: Stated) -> str:
     """Return a description of the dataset, in plain text."""
     count = manifest.records_by_status.get(Status.KEPT, 0)
     kept = plural(count, "protein sequence")
@@ -30,7 +31,7 @@ def summary(manifest: Manifest) -> str:
         kept = f"{count - sampled.members + sampled.clusters:,} of {kept}"
     buckets = sum(split.buckets for split in manifest.splits.values())
     tokens = sum(split.tokens for split in manifest.splits.values())
-    release = f" from {manifest.source_release}" if manifest.source_release else ""
+    release = f" from {stated.source_release}" if stated.source_release else ""
     return (
         f"{kept}{release}, tokenized with the vocabulary {manifest.vocabulary}, shuffled, and "
         f"packed end to end into {plural(buckets, 'bucket')} of {manifest.capacity:,} tokens. "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pipeline.build.destination.card_files import (
     CARD_FILES,
     CROISSANT,
@@ -11,30 +13,38 @@ from pipeline.build.destination.card_files import (
 )
 from pipeline.report.card.croissant import croissant
 from pipeline.report.card.dataset_card import dataset_card
+from pipeline.report.card.stated import Stated, stated_by
 from pipeline.report.render.output_files import inside, refuse_unwritable
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError, OptionError, ThdpackError
 
+_NOTHING: Final = Stated()
 
-def write_card(dataset: str, *, out: str | None = None, overwrite: bool = False) -> list[str]:
+
+def write_card(
+    dataset: str, *, out: str | None = None, overwrite: bool = False, given: Stated = _NOTHING
+) -> list[str]:
     """Write both files, and return their paths or URLs.
 
     Args:
+        given: what to state if the manifest does not state it.
         out: folder of the files; None for the dataset's folder.
         overwrite: True to replace files that thdpack did not write, or that were edited.
     Raises:
         DatasetError: the dataset cannot be read, or it was replaced meanwhile.
+        OptionError: the manifest has another value than `given`.
         ThdpackError: a file cannot be written, or must not be replaced.
     """
     place = dataset if out is None else out
     _refuse_web_address(dataset, out)
     manifest = read_manifest(dataset)
+    stated = stated_by(manifest, given)
     folder = folder_of(place)
     if not overwrite:
         _refuse_other_files(folder)
-    texts = {CROISSANT: croissant(manifest), README: dataset_card(manifest)}
+    texts = {CROISSANT: croissant(manifest, stated), README: dataset_card(manifest, stated)}
     for name in CARD_FILES:
         _write(folder, name, signed(texts[name], manifest.digest))
     if read_manifest(dataset).digest != manifest.digest:

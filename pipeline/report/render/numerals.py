@@ -43,6 +43,14 @@ def change(share: float) -> str:
     return f"{'+' if share > 0 else '−'}{percent(abs(share))}"
 
 
+def points(difference: float) -> str:
+    """Format the difference of two shares in percentage points with its sign."""
+    if difference == 0:
+        return "no change"
+    number = percent(abs(difference)).removesuffix("\u00a0%")
+    return f"{'+' if difference > 0 else '−'}{number}\u00a0percentage points"
+
+
 def size(stored: int) -> str:
     """Format a number of bytes."""
     for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

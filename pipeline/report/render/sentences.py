@@ -86,11 +86,13 @@ def verdict(file: FileOverlap) -> str:
     """Return a sentence that says how many entries of a file of --against are in train."""
     found, name = file.in_splits.get("train", 0), printable(file.name)
     entries = plural_of("entry", "entries", file.entries)
+    alike = ""
+    if file.similar is not None:
+        alike = f" Similar to a record in train: {file.similar.in_splits.get('train', 0):,}."
     if not found:
-        return f"{name}: no sequence of its {entries} is in train."
-    return (
-        f"{name}: of its {entries}, {found:,} are in train; --exclude leaves them out of a build."
-    )
+        return f"{name}: no sequence of its {entries} is in train.{alike}"
+    remedy = "--exclude leaves them out of a build."
+    return f"{name}: of its {entries}, {found:,} are in train; {remedy}{alike}"
 
 
 def similar_to(report: Report) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Final
 
-from pipeline.report.comparison import Comparison
+from pipeline.report.comparison import Change, Comparison
 from pipeline.report.model import RecordNote, Report, SplitReport
 from pipeline.report.model_estimates import BudgetRow
-from pipeline.report.render.numerals import change, duration, percent, size
+from pipeline.report.render.numerals import change, duration, percent, points, size
 from pipeline.report.render.table import Columns, Name, Table, table_of
 from schemas.models import FEW_EPOCHS
 from schemas.records import Status
@@ -211,15 +211,25 @@ def changes(both: Comparison) -> Table:
             "": lambda number: number.name.replace("_", " "),
             "A": lambda number: _changed(number.name, number.a),
             "B": lambda number: _changed(number.name, number.b),
-            "change": lambda number: "" if number.change is None else change(number.change),
+            "change": _difference,
         },
     )
+
+
+def _difference(number: Change) -> str:
+    if _is_share(number.name) and number.a is not None and number.b is not None:
+        return points(number.b - number.a)
+    return "" if number.change is None else change(number.change)
+
+
+def _is_share(name: str) -> bool:
+    return name.startswith("waste_") or name.endswith("_fill")
 
 
 def _changed(name: str, value: float | None) -> str:
     if value is None:
         return "–"
-    if name.startswith("waste_") or name.endswith("_fill"):
+    if _is_share(name):
         return percent(value)
     return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 

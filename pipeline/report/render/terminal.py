@@ -29,19 +29,23 @@ _SHOWN: Final = 20
 """Largest number of rows in a table of inputs or of duplicates."""
 
 
-def show(report: Report | Comparison, console: Console) -> None:
-    """Print a report or a comparison."""
+def show(report: Report | Comparison, console: Console, *, whole: bool = True) -> None:
+    """Print a report or a comparison.
+
+    whole: False to print only the first lines
+    """
     if isinstance(report, Comparison):
-        parts = _comparison(report)
+        parts = [*_common(report), *(_differences(report) if whole else ())]
     else:
-        parts = _report(report, console.width)
+        parts = [title(report.name), *_overview(report)]
+        parts += _sections(report, console.width) if whole else ()
+        parts += _verdicts(report)
     for part in parts:
         console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
 
 
-def _report(report: Report, width: int) -> Iterable[Part]:
-    yield title(report.name)
-    yield from _overview(report)
+def _sections(report: Report, width: int) -> Iterable[Part]:
+    """Draw everything after the first lines."""
     yield title("records")
     yield from drawn(tables.inputs(report, _SHOWN))
     if len(report.inputs) > 1 and report.duplicates:
@@ -67,7 +71,6 @@ def _report(report: Report, width: int) -> Iterable[Part]:
     if report.against:
         yield title("entries of other files that equal a record of the dataset")
         yield from drawn(leak_tables.against(report), whole_names=True)
-        yield from (Text(sentences.verdict(file)) for file in report.against)
     if (similar := leak_tables.similar(report)).rows:
         yield title(sentences.similar_to(report))
         yield from drawn(similar, whole_names=True)
@@ -134,6 +137,13 @@ def _overview(report: Report) -> Iterable[Text]:
             f"bucket, about {size(found.bytes)} on disk",
             style="bold",
         )
+
+
+def _verdicts(report: Report) -> Iterable[Part]:
+    """Say at the end, where a user looks first, whether the files of --against are in train."""
+    if report.against:
+        yield title("leaks: other files and the train split")
+        yield from (Text(sentences.verdict(file)) for file in report.against)
 
 
 def _headers(found: HeaderCounts) -> Iterable[Part]:
@@ -233,7 +243,7 @@ def _notes(notes: Iterable[RecordNote]) -> Table:
     return Table(("id", "input", "status", "record", "residues", "times"), rows, words=3)
 
 
-def _comparison(both: Comparison) -> Iterable[Part]:
+def _common(both: Comparison) -> Iterable[Part]:
     yield title(f"A: {both.a.name}  B: {both.b.name}")
     yield Text(tables.RELATED[both.related])
     overlap = both.overlap
@@ -243,6 +253,9 @@ def _comparison(both: Comparison) -> Iterable[Part]:
         f"{overlap.residues_both:,} residues), {overlap.only_a:,} only in A, "
         f"{overlap.only_b:,} only in B"
     )
+
+
+def _differences(both: Comparison) -> Iterable[Part]:
     if both.settings:
         yield title("options that differ")
         yield from drawn(tables.option_changes(both))

@@ -64,7 +64,10 @@ def test_commands_on_a_page_print_what_the_page_shows(
         assert program == "thdpack"
         done = run_here(*arguments, where=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert re.fullmatch(pattern(output), done.stdout), f"{line} prints\n{done.stdout}"
+        # the names of written files, which are the last lines of a terminal, are in standard error
+        wrote = re.findall(r"^wrote .*\n", done.stderr, flags=re.MULTILINE)
+        printed = "".join((done.stdout, *wrote))
+        assert re.fullmatch(pattern(output), printed), f"{line} prints\n{printed}"
 
 
 def test_the_pre_training_quickstart_runs_from_s3_to_an_export(

@@ -59,7 +59,7 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("append d x --capacity 4096", "no option --capacity: a dataset keeps its build's values"),
         ("compact d x --split valid=0.1", "no option --split: a dataset keeps its build's values"),
         ("append --out d x", "no option --out: the dataset is the first argument, before the"),
-        ("card d --license MIT", "no option --license: give it to `thdpack preprocess`"),
+        ("card d --license=", "--license is empty: give a text, or omit the option"),
         ("preprocess x --out d --force", "no option --force: use --overwrite"),
         ("preprocess x --outdir d", "no option --outdir: use --out"),
         ("plan-tasks x --out d --min-length 9", "no option --min-length: use --min-residues"),

@@ -52,7 +52,7 @@ def test_stats_counts_the_residues_in_the_first_variants(
     assert found == {"variants": variants, "residues": kept, "shown": counts, "sampled": None}
     if long == "crop":
         share = f"1 variant shows {100 * counts['1'] / kept:.1f} % of the residues of kept records"
-        assert share in " ".join(done.stdout.split())
+        assert share in " ".join(run("stats", out).stdout.split())
 
 
 @pytest.mark.parametrize(("long", "variants"), [("crop", 5), ("truncate", 1), ("split", 2)])
@@ -96,7 +96,7 @@ def test_stats_counts_the_cluster_members_and_residues_in_the_first_variants(
         "sampled": sampled,
     }
     share = f"{100 * of_members['1'] / len(members):.1f} % of the {len(members)} kept records"
-    for text in (done.stdout, (tmp_path / "stats.html").read_text()):
+    for text in (run("stats", out).stdout, (tmp_path / "stats.html").read_text()):
         assert f"1 variant shows {share} in clusters" in " ".join(text.split())
     head, *lines = (tmp_path / "csv" / "coverage.csv").read_text().splitlines()
     assert head == "variants,residues,shown,members,members_shown"

@@ -94,11 +94,23 @@ def test_the_option_json_prints_json_instead_of_the_report_or_writes_it_to_a_fil
     tmp_path: Path,
 ) -> None:
     alone = run_process("stats", dataset, "--json")
-    beside = run("stats", dataset, "--json", tmp_path / "report.json")
+    assert run("stats", dataset, "--json", tmp_path / "report.json").returncode == 0
     assert json.loads(alone.stdout) == json.loads((tmp_path / "report.json").read_text())
-    assert "the longest records" in beside.stdout
     first = run("stats", "--json", "--csv", tmp_path / "csv", dataset)
     assert json.loads(first.stdout) == json.loads(alone.stdout)
+
+
+@pytest.mark.parametrize("compared", [False, True])
+@pytest.mark.parametrize("option", ["--html", "--json", "--csv"])
+def test_if_a_file_is_written_the_terminal_shows_only_the_first_lines(
+    run: Run, built: Path, tmp_path: Path, option: str, compared: bool
+) -> None:
+    pytest.importorskip("jinja2")
+    named = [built] * (1 + compared)
+    whole, short = run("stats", *named).stdout, run("stats", *named, option, tmp_path / "r")
+    assert short.stderr == f"wrote {tmp_path / 'r'}\n"
+    assert whole.startswith(short.stdout)
+    assert 0 < short.stdout.count("\n") < 8 < whole.count("\n")
 
 
 def test_csv_tables_agree_with_the_json(run: Run, dataset: Path, tmp_path: Path) -> None:

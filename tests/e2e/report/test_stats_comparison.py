@@ -32,6 +32,15 @@ def test_a_comparison_lists_changes_and_counts_common_sequences(
     changes = {change["name"]: change for change in found["changes"]}
     assert changes["records"] == {"name": "records", "a": 500, "b": 200, "change": -0.6}
     assert changes["train_tokens"]["b"] == read_manifest(other).splits["train"].tokens
+    lines = run("stats", built, other).stdout.splitlines()
+    for name in ("waste_sorted", "train_fill", "valid_fill"):  # shares: 100 × (b − a)
+        difference = 100 * (changes[name]["b"] - changes[name]["a"])
+        assert abs(difference) > 0.1
+        shown = f"{difference:+.1f}\u00a0percentage points".replace("-", "−")
+        (line,) = (line for line in lines if line.startswith(name.replace("_", " ")))
+        assert line.endswith(shown)
+    (line,) = (line for line in lines if line.startswith("records "))
+    assert line.rstrip().endswith("−60.0\u00a0%")
     assert found["settings"] == [{"name": "capacity", "a": "512", "b": "1024"}]
     a, b = ({row["hash"] for row in read_records(path)} for path in (built, other))
     residues = {row["hash"]: row["residues"] for row in read_records(other)}

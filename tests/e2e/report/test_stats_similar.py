@@ -61,6 +61,8 @@ def test_mutated_copies_of_records_are_similar_and_random_sequences_are_not(
     }
     assert all(found["similar"]["records"].values())
     assert (found["entries"], found["in_records"]) == (len(entries), 2)
+    last = run("stats", dataset, "--against", f"mmseqs:{test}").stdout.splitlines()[-1]
+    assert last.endswith(f" Similar to a record in train: {similar['train']}.")
     if LONG:
         table = tmp_path / "found.tsv"
         words = ["--format-output", "query,target,fident,qcov,tcov", "--min-seq-id", "0.3"]
