@@ -20,6 +20,7 @@ from pipeline.planning.choices import (
     LARGEST_SHARE,
     MOST_DEFAULT_EPOCHS,
     buckets_of_step,
+    chosen_steps,
     default_steps,
 )
 from schemas.manifest import Manifest
@@ -91,9 +92,18 @@ def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOption
     If the user chose the number, the options are unchanged and the reason is "".
 
     Args:
-        options: options of a new run, with `buckets_per_step` set.
+        options: options of a run, with `buckets_per_step` set.
+    Raises:
+        ValueError: the warm-up is too long for the number of steps that --epochs gives.
     """
     data, optimizer = options.data, options.optimizer
+    if optimizer.epochs:
+        epoch, batch = manifest.splits["train"].buckets, data.buckets_per_step
+        # rounded first, because 1.1 × 100 is 110.00000000000001
+        found = max(1, math.ceil(round(optimizer.epochs * epoch / batch, 6)))
+        reason = f"{chosen_steps(found, epoch=epoch, batch=batch)} (--epochs {optimizer.epochs:g})"
+        optimizer = replace(optimizer, steps=found, steps_given=True, epochs=0.0)
+        return replace(options, optimizer=optimizer), reason
     if optimizer.steps_given:
         return options, ""
     if data.reweight:

@@ -27,9 +27,7 @@ OTHERS: Final = {
     # other trainers
     **dict.fromkeys(("--per-device-train-batch-size", "--global-batch-size"), _BATCH),
     "--gradient-accumulation-steps": _ACCUMULATION,
-    **dict.fromkeys(
-        ("--epochs", "--num-train-epochs", "--max-epochs"), "a run is counted in steps: use --steps"
-    ),
+    **dict.fromkeys(("--num-train-epochs", "--max-epochs"), "use --epochs"),
     **dict.fromkeys(("--num-steps", "--train-steps"), "use --steps"),
     "--bf16": "use --precision bf16",
     "--fp16": "use --precision bf16, whose numbers have the range of fp32",

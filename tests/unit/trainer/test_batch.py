@@ -157,6 +157,36 @@ def test_by_default_a_run_from_published_weights_is_at_most_20_epochs() -> None:
     assert reason.startswith("steps: 240, which is 20 epochs of the data; the preset's 500,000")
 
 
+@pytest.mark.parametrize(
+    ("epochs", "epoch", "steps", "said"),
+    [
+        ("20", 88, 880, "steps: 880, which is 20 epochs of the data (--epochs 20)"),
+        ("0.5", 88, 22, "steps: 22, which is 0.5 epochs of the data (--epochs 0.5)"),
+        ("3", 5, 8, "steps: 8, which is 3.2 epochs of the data (--epochs 3)"),
+        ("1.1", 200, 110, "steps: 110, which is 1.1 epochs of the data (--epochs 1.1)"),
+        ("0.001", 88, 1, "steps: 1, which is 0.023 epochs of the data (--epochs 0.001)"),
+    ],
+)
+def test_the_option_epochs_sets_the_fewest_steps_that_read_so_many_epochs(
+    epochs: str, epoch: int, steps: int, said: str
+) -> None:
+    asked = parse(["esm2-8m", "--data", "d", "--epochs", epochs, "--buckets-per-step", "2"])
+    chosen, reason = choose_steps(asked, manifest(epoch))
+    assert (chosen.optimizer.steps, chosen.optimizer.epochs, reason) == (steps, 0.0, said)
+    assert chosen.optimizer.warmup == steps // 10
+    assert choose_steps(resumed(asked, chosen), manifest(epoch)) == (
+        replace(chosen, data=resumed(asked, chosen).data),
+        said,
+    )
+
+
+def test_a_warm_up_is_compared_with_the_steps_that_the_option_epochs_gives() -> None:
+    words = ["--data", "d", "--buckets-per-step", "1", "--warmup-steps", "150", "--epochs"]
+    assert choose_steps(parse(["esm2-tiny", *words, "20"]), manifest(10))[0].optimizer.steps == 200
+    with pytest.raises(ValueError, match="--warmup-steps is 150, too long for a schedule of 100"):
+        choose_steps(parse(["esm2-tiny", *words, "10"]), manifest(10))
+
+
 def test_steps_that_the_user_gives_are_kept() -> None:
     for flag in ("--steps", "--max-steps"):
         asked = parse(["esm2-8m", "--data", "d", flag, "9000000", "--buckets-per-step", "2"])

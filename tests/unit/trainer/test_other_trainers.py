@@ -72,7 +72,7 @@ def test_the_error_for_an_unknown_dotted_option_names_the_page(
         (["--fsdp"], "no option --fsdp: use --shard full"),
         (["--dtype", "bf16"], "no option --dtype: use --precision bf16"),
         (["--deepspeed", "ds.json"], "no option --deepspeed: use --shard optimizer"),
-        (["--max-epochs", "3"], "no option --max-epochs: a run is counted in steps: use --steps"),
+        (["--max-epochs", "3"], "no option --max-epochs: use --epochs"),
         (["--save-every", "5"], "no option --save-every: use --checkpoint-every"),
         (["--log-interval", "5"], "no option --log-interval: use --log-every"),
         (["--ddp"], "no option --ddp: use --shard none"),
