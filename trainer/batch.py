@@ -41,7 +41,8 @@ class Batch:
     """Batch of a run.
 
     data: data options, with `buckets_per_step` set.
-    note: message if the preset's batch was reduced or --tokens-per-step was rounded; "" otherwise.
+    note: message if the preset's batch was reduced, if --tokens-per-step was rounded, or if a step
+        is more than an epoch; "" otherwise.
     """
 
     data: DataOptions
@@ -60,7 +61,8 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     unit = topology.data_ranks * merged
     if data.buckets_per_step:
         _check_divides(data, merged, topology)
-        return Batch(data=data)
+        note = _many_epochs(data.buckets_per_step, manifest, "--buckets-per-step")
+        return Batch(data=data, note=note)
     epoch = manifest.splits["train"].buckets
     limit = LARGEST_SHARE * epoch
     if topology.device.type == "cpu":
@@ -69,7 +71,11 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     buckets = buckets_of_step(asked, unit=unit, limit=math.inf)
     smaller = buckets_of_step(asked, unit=unit, limit=limit)
     if data.tokens_given or smaller == buckets:
-        note = _rounded(data, buckets, manifest.capacity) if data.tokens_given else ""
+        notes: tuple[str, ...] = ()
+        if data.tokens_given:
+            large = _many_epochs(buckets, manifest, "--tokens-per-step")
+            notes = (_rounded(data, buckets, manifest.capacity), large)
+        note = ". ".join(each for each in notes if each)
         return Batch(data=replace(data, buckets_per_step=buckets), note=note)
     tokens = smaller * manifest.capacity
     share = buckets / epoch
@@ -122,6 +128,21 @@ def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOption
         found, reason = default.steps, default.reason
     return replace(options, optimizer=replace(optimizer, steps=found, steps_given=True)), (
         f"{reason}; --steps overrides"
+    )
+
+
+def _many_epochs(buckets: int, manifest: Manifest, option: str) -> str:
+    """Return a warning if a step that the user chose is more than an epoch; "" otherwise.
+
+    Args:
+        option: option that sets the number of buckets.
+    """
+    share = buckets / manifest.splits["train"].buckets
+    if share <= 1:
+        return ""
+    return (
+        f"warning: a step of {plural(buckets, 'bucket')} ({buckets * manifest.capacity:,} tokens) "
+        f"is {share:,.2f} epochs of this dataset: use a smaller {option}, or omit it"
     )
 
 

@@ -85,6 +85,18 @@ def test_a_resume_with_epochs_is_a_resume_with_their_number_of_steps(
     assert "follows the schedule of 9 steps from here" in said
 
 
+def test_a_step_of_more_than_an_epoch_is_announced_only_in_a_new_run(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = json.loads((many_shards / "manifest.json").read_text())
+    buckets = manifest["splits"]["train"]["buckets"] + 1
+    for _ in range(2):
+        words = ("--buckets-per-step", str(buckets), "--warmup-steps", "0")
+        train(many_shards, tmp_path / "run", *words, steps=1)
+    said = capsys.readouterr().err
+    assert said.count(f"warning: a step of {buckets} buckets (") == 1
+
+
 def contents(folder: Path) -> dict[Path, bytes]:
     """Return the content of each file of a folder, by path in the folder."""
     paths = [path for path in folder.rglob("*") if path.is_file()]

@@ -52,7 +52,7 @@ def test_the_default_batch_is_the_published_one_except_for_small_data_or_a_cpu(
         assert f"using {batch} a step" in found.note
         assert "--tokens-per-step overrides" in found.note
     given = choose_batch(replace(DEFAULT, tokens_given=True), manifest(epoch), topology)
-    assert (given.note == "") == (128 % ranks == 0)
+    assert (given.note == "") == (128 % ranks == 0 and epoch >= 128)
     assert given.data.tokens_per_step == PUBLISHED
     assert given.data.buckets_per_step == pytest.approx(128, abs=ranks / 2)
 
@@ -72,6 +72,29 @@ def test_rounding_of_the_batch_is_announced(tokens: int, ranks: int, said: str) 
     note = choose_batch(given, manifest(1_000), topology).note
     assert said in note
     assert bool(note) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "said"),
+    [
+        (500, "a step of 500 buckets (8,192,000 tokens) is 5.68 epochs of this dataset: use a sm"),
+        (89, "a step of 89 buckets (1,458,176 tokens) is 1.01 epochs of this dataset: use a sma"),
+        (88, ""),
+    ],
+)
+def test_a_chosen_step_of_more_than_an_epoch_is_announced(buckets: int, said: str) -> None:
+    topology = single_process(torch.device("cpu"))
+    for option, given in (
+        ("--buckets-per-step", replace(DEFAULT, buckets_per_step=buckets)),
+        (
+            "--tokens-per-step",
+            replace(DEFAULT, tokens_per_step=buckets * 16_384, tokens_given=True),
+        ),
+    ):
+        note = choose_batch(given, manifest(88), topology).note
+        assert note.startswith(f"warning: {said}" if said else "")
+        assert note.endswith(f"use a smaller {option}, or omit it" if said else "")
+        assert bool(note) == bool(said)
 
 
 @pytest.mark.parametrize(("tokens", "ranks"), [(100, 1), (8_192, 1), (32_768, 4)])
