@@ -72,6 +72,8 @@ def test_the_error_for_an_unknown_dotted_option_names_the_page(
         (["--fsdp"], "no option --fsdp: use --shard full"),
         (["--dtype", "bf16"], "no option --dtype: use --precision bf16"),
         (["--deepspeed", "ds.json"], "no option --deepspeed: use --shard optimizer"),
+        (["--threads", "2"], "no option --threads: torch chooses the number of threads: to change"),
+        (["--num-threads=2"], "set the environment variable OMP_NUM_THREADS, as in OMP_NUM_THREA"),
         (["--max-epochs", "3"], "no option --max-epochs: use --epochs"),
         (["--save-every", "5"], "no option --save-every: use --checkpoint-every"),
         (["--log-interval", "5"], "no option --log-interval: use --log-every"),
