@@ -20,6 +20,7 @@ from pipeline.planning.choices import (
     LARGEST_SHARE,
     MOST_DEFAULT_EPOCHS,
     buckets_of_step,
+    chosen_steps,
     default_steps,
 )
 from schemas.manifest import Manifest
@@ -40,7 +41,8 @@ class Batch:
     """Batch of a run.
 
     data: data options, with `buckets_per_step` set.
-    note: message if the preset's batch was reduced or --tokens-per-step was rounded; "" otherwise.
+    note: message if the preset's batch was reduced, if --tokens-per-step was rounded, or if a step
+        is more than an epoch; "" otherwise.
     """
 
     data: DataOptions
@@ -59,7 +61,8 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     unit = topology.data_ranks * merged
     if data.buckets_per_step:
         _check_divides(data, merged, topology)
-        return Batch(data=data)
+        note = _many_epochs(data.buckets_per_step, manifest, "--buckets-per-step")
+        return Batch(data=data, note=note)
     epoch = manifest.splits["train"].buckets
     limit = LARGEST_SHARE * epoch
     if topology.device.type == "cpu":
@@ -68,7 +71,11 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     buckets = buckets_of_step(asked, unit=unit, limit=math.inf)
     smaller = buckets_of_step(asked, unit=unit, limit=limit)
     if data.tokens_given or smaller == buckets:
-        note = _rounded(data, buckets, manifest.capacity) if data.tokens_given else ""
+        notes: tuple[str, ...] = ()
+        if data.tokens_given:
+            large = _many_epochs(buckets, manifest, "--tokens-per-step")
+            notes = (_rounded(data, buckets, manifest.capacity), large)
+        note = ". ".join(each for each in notes if each)
         return Batch(data=replace(data, buckets_per_step=buckets), note=note)
     tokens = smaller * manifest.capacity
     share = buckets / epoch
@@ -91,9 +98,18 @@ def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOption
     If the user chose the number, the options are unchanged and the reason is "".
 
     Args:
-        options: options of a new run, with `buckets_per_step` set.
+        options: options of a run, with `buckets_per_step` set.
+    Raises:
+        ValueError: the warm-up is too long for the number of steps that --epochs gives.
     """
     data, optimizer = options.data, options.optimizer
+    if optimizer.epochs:
+        epoch, batch = manifest.splits["train"].buckets, data.buckets_per_step
+        # rounded first, because 1.1 × 100 is 110.00000000000001
+        found = max(1, math.ceil(round(optimizer.epochs * epoch / batch, 6)))
+        reason = f"{chosen_steps(found, epoch=epoch, batch=batch)} (--epochs {optimizer.epochs:g})"
+        optimizer = replace(optimizer, steps=found, steps_given=True, epochs=0.0)
+        return replace(options, optimizer=optimizer), reason
     if optimizer.steps_given:
         return options, ""
     if data.reweight:
@@ -112,6 +128,21 @@ def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOption
         found, reason = default.steps, default.reason
     return replace(options, optimizer=replace(optimizer, steps=found, steps_given=True)), (
         f"{reason}; --steps overrides"
+    )
+
+
+def _many_epochs(buckets: int, manifest: Manifest, option: str) -> str:
+    """Return a warning if a step that the user chose is more than an epoch; "" otherwise.
+
+    Args:
+        option: option that sets the number of buckets.
+    """
+    share = buckets / manifest.splits["train"].buckets
+    if share <= 1:
+        return ""
+    return (
+        f"warning: a step of {plural(buckets, 'bucket')} ({buckets * manifest.capacity:,} tokens) "
+        f"is {share:,.2f} epochs of this dataset: use a smaller {option}, or omit it"
     )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from schemas.text.phrases import plural
-from trainer.config import AUTO, OptimizerOptions, TrainOptions, flag
+from trainer.config import AUTO, TrainOptions, flag
 from trainer.config.presets import model_words
 
 _FIXED: Final = ("seed", "mask_probability")
@@ -30,7 +30,7 @@ _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_i
 
 def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
     """Return the options of a resumed run: those of the command line, with the model and batch of
-    the checkpoint.
+    the checkpoint, and without --steps and --epochs also with its number of steps.
 
     Args:
         options: options of the command line.
@@ -70,11 +70,10 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
             f"{out} holds a run of {per_step}, not {options.data.buckets_per_step}: "
             "choose another --out"
         )
-    if not options.optimizer.steps_given:
+    if not options.optimizer.steps_given and not options.optimizer.epochs:
         steps = before.optimizer.steps
         optimizer = replace(options.optimizer, steps=steps, steps_given=True)
         options = replace(options, optimizer=optimizer)
-    optimizer = _with_warmup_of(before, options)
     output = replace(options.output, init_from=before.output.init_from)
     kept = replace(
         options.data,
@@ -82,7 +81,7 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         tokens_per_step=data.tokens_per_step,
         tokens_given=data.tokens_given,
     )
-    return replace(options, model=model, data=kept, optimizer=optimizer, output=output)
+    return replace(options, model=model, data=kept, output=output)
 
 
 def check_valid_split(options: TrainOptions, before: TrainOptions, step: int) -> None:
@@ -118,20 +117,24 @@ def _other_start(given: str, then: str, out: str) -> str:
     return f"{out} holds a run that did not start from {given}{known}: choose another --out"
 
 
-def _with_warmup_of(before: TrainOptions, options: TrainOptions) -> OptimizerOptions:
-    """Return the optimizer's options. If the command line sets no warm-up, keep the run's warm-up.
+def with_warmup_of(before: TrainOptions, options: TrainOptions) -> TrainOptions:
+    """Return the options of a resumed run. If the command line sets no warm-up, keep the run's
+    warm-up.
 
     A shorter warm-up would make the learning rate jump. Therefore the warm-up is shortened only if
     the user asks for this.
 
+    Args:
+        before: options in the checkpoint.
+        options: options from `resumed`, with the number of steps.
     Raises:
         ValueError: the warm-up is too long for the number of steps on the command line.
     """
     optimizer, steps = options.optimizer, before.optimizer.warmup
     if optimizer.warmup_steps != AUTO:
-        return optimizer
+        return options
     try:
-        return replace(optimizer, warmup_steps=steps)
+        return replace(options, optimizer=replace(optimizer, warmup_steps=steps))
     except ValueError:
         raise ValueError(
             f"{options.output.out} holds a run with a warm-up of {steps:,} steps, chosen for "

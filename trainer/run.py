@@ -17,16 +17,14 @@ from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.checkpoints.atomic_write import write
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
-from trainer.checkpoints.latest import LATEST
 from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
 from trainer.distributed.agreement import run_on_main
-from trainer.distributed.fsdp import full_tensor, shard_parameters
+from trainer.distributed.fsdp import shard_parameters
 from trainer.distributed.gradients import Gradients, ReplicatedGradients
 from trainer.distributed.topology import Topology
 from trainer.feed import Feed
 from trainer.masking import Masker
-from trainer.model import huggingface
 from trainer.model.initialize import build, fill
 from trainer.monitoring.layer_statistics import layer_statistics
 from trainer.monitoring.run_log import RunLog
@@ -35,7 +33,7 @@ from trainer.precision import preserve_scaling
 from trainer.readers.open_readers import Buckets
 from trainer.starting_point import prepare
 from trainer.step import Step
-from trainer.validate import MASK_PROBABILITY, MASK_SEED, Validation, no_model, validate
+from trainer.validate import MASK_PROBABILITY, MASK_SEED, Validation, validate
 
 
 class TrainingError(ThdpackError):
@@ -206,9 +204,11 @@ class TrainingRun:
             before = self.start.before
             if before and before.options.output.valid_split != split:
                 log.say(f"evaluating the finished run on the {split} split")
+                # not compared with `best`, which is a validation on the split of the run
+                self.sound = math.isfinite(self._validated(self.valid, log).loss)
             else:
                 log.say(f"the last step was not validated yet: validating on the {split} split")
-            self.validate(log)
+                self.validate(log)
 
     def _validated(self, valid: Buckets, log: RunLog) -> Validation:
         with self.statistics.paused(), preserve_scaling(self.model):
@@ -232,32 +232,17 @@ class TrainingRun:
         if wait:
             self.checkpoints.wait()
 
-    def export(self) -> None:
-        """Write the model to OUT/export, in a format that plain transformers loads.
-
-        Raises:
-            TrainingError: the loss of the last validation was not finite.
-        """
-        if not self.sound:
-            raise TrainingError(no_model(self.step, self.best, self.out / CHECKPOINTS / LATEST))
-        tensors = {}
-        for name, tensor in self._tensors().items():
-            kind, _, name = name.partition(".")
-            if kind == "model":
-                assembled = full_tensor(tensor)  # gathers one tensor at a time, to save memory
-                if self.topology.is_main:
-                    tensors[name] = assembled.cpu()
-        if self.topology.is_main:
-            self.lock.check()
-            model, longest = self.options.model, self.manifest.max_seq_len
-            huggingface.export(self.out / "export", tensors, model, max_seq_len=longest)
-
     def _tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a checkpoint, fp32: `model.*`, `exp_avg.*`, `exp_avg_sq.*`."""
         return {
             **dict(self.optimizer.named_tensors()),
             **{f"model.{name}": buffer for name, buffer in self.model.named_buffers()},
         }
+
+    def model_tensors(self) -> dict[str, Tensor]:
+        """Return the tensors `model.*` of a checkpoint, fp32."""
+        tensors = self._tensors().items()
+        return {name: tensor for name, tensor in tensors if name.startswith("model.")}
 
     def _optional_tensors(self) -> dict[str, Tensor]:
         """Return FP8 scaling state and states of random number generators. A checkpoint that was

@@ -40,7 +40,7 @@ from trainer.monitoring.trackers import check_trackers
 from trainer.optimizer import with_warmup
 from trainer.readers.mixing import changed_weights
 from trainer.readers.open_readers import Readers, open_readers
-from trainer.resume_options import changes, check_valid_split, resumed
+from trainer.resume_options import changes, check_valid_split, resumed, with_warmup_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,13 +117,15 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
     shape_note = ""
     if before:
         options = resumed(options, before.options)
-        check_valid_split(options, before.options, before.step)
     elif options.output.init_from:
         shape_note = _shape_note(options, topology)
     readers, options, batch_note = open_readers(options, topology, stack, before)
     if before:
         _load_position(readers, before, options)
     options, steps_note = choose_steps(options, readers.manifest)
+    if before:  # after choose_steps, because --epochs needs the data
+        options = with_warmup_of(before.options, options)
+        check_valid_split(options, before.options, before.step)
     options, warmup_note = with_warmup(options)
     options, topology, not_captured = fitted(options, readers.manifest, topology)
     # checked again, because `auto` may mean something else on ranks with other hardware or packages

@@ -33,6 +33,7 @@ from trainer.distributed.lost_ranks import LostRankError
 from trainer.distributed.rank_message import first_rank_speaks, leave_error_file, say, say_error
 from trainer.distributed.stop_signals import StopRequest
 from trainer.distributed.topology import Topology, process_group
+from trainer.export import export
 from trainer.feed import Row
 from trainer.monitoring.meter import Meter, StepMetrics
 from trainer.monitoring.run_log import RunLog
@@ -135,8 +136,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
         if stopping:
             log.say(_stopped(run))
         else:
-            run.export()
-            log.say(_exported(run))
+            log.say(export(run))
         run.step_once.close()
 
 
@@ -182,17 +182,6 @@ def _stopped(run: TrainingRun) -> str:
     if run.step >= run.options.optimizer.steps:
         resumes = "that was the last step: run the same command to validate and export the model"
     return f"stopped by a signal after step {run.step:,}; {resumes}"
-
-
-def _exported(run: TrainingRun) -> str:
-    """Return the last line of a run that has exported its model."""
-    done = f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM"
-    if run.options.model.gelu == "tanh":
-        done += (
-            ". transformers computes the exact GELU, and this run used the tanh approximation: "
-            "logits differ by about 1e-3"
-        )
-    return done
 
 
 def train_step(run: TrainingRun, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:

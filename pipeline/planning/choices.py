@@ -68,7 +68,7 @@ def default_steps(
         batch: number of buckets in a step.
     """
     steps = min(preset, math.ceil(most_epochs * epoch / batch))
-    chosen = f"steps: {steps:,}, which is {_epochs(steps * batch / epoch)} of the data"
+    chosen = chosen_steps(steps, epoch=epoch, batch=batch)
     others = _epochs(preset * batch / epoch)
     reason = (
         f"{chosen}; the preset's {preset:,} would be {others}"
@@ -76,6 +76,15 @@ def default_steps(
         else f"{chosen}, as in the preset"
     )
     return DefaultSteps(steps=steps, reason=reason)
+
+
+def chosen_steps(steps: int, *, epoch: int, batch: int) -> str:
+    """Return a sentence with a number of steps, and the number of epochs that it is.
+
+    Args:
+        epoch, batch: see `default_steps`.
+    """
+    return f"steps: {steps:,}, which is {_epochs(steps * batch / epoch)} of the data"
 
 
 def _epochs(epochs: float) -> str:

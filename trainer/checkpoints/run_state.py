@@ -30,6 +30,11 @@ class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     loss: float | None = None
     checkpoint: Annotated[str, msgspec.Meta(pattern=r"^(step-\d{8,})?$")] = ""
 
+    @property
+    def step(self) -> int:
+        """Step of this validation; 0 if `loss` is None."""
+        return int(self.checkpoint.removeprefix("step-") or 0)
+
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """State of a run.

@@ -72,6 +72,10 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
         _refuse(
             "--tokens-per-step and --buckets-per-step both set the batch: give only one of them"
         )
+    if options.optimizer.epochs and "--steps" in flags:
+        _refuse("--epochs and --steps both set the length of the run: give only one of them")
+    if options.optimizer.epochs and options.data.reweight:
+        _refuse("--reweight changes the length of an epoch: use --steps instead of --epochs")
     return replace(
         options,
         data=replace(options.data, tokens_given="--tokens-per-step" in flags),

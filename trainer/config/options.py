@@ -118,6 +118,9 @@ class OptimizerOptions:
     steps_given: tyro.conf.Suppress[bool] = True
     """True if the user or the trainer has chosen the number of steps. If False, a new run may have
     fewer steps, and a resumed run keeps its number of steps."""
+    epochs: float = field(default=0.0, metadata={"example": 20})
+    """Number of epochs in the run, such as 20 or 0.5, instead of --steps. The run has the smallest
+    number of steps that reads this many epochs of the train split. 0: --steps decides."""
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
     """Peak learning rate."""
     schedule: Schedule = "linear"
@@ -152,14 +155,16 @@ class OptimizerOptions:
         check_whole(self)
         check_range(self, "steps", "max_bad_steps", least=1)
         check_range(self, "learning_rate", "clip_norm", above=0)
+        check_range(self, "epochs", least=0, most=1_000_000)
         check_range(self, "decay_until", "decay_fraction", above=0, most=1)
         check_range(self, "final_fraction", least=0, most=1)
         if self.warmup_steps != AUTO:
             check_range(self, "warmup_steps", least=0)
-        if self.warmup_steps > self._longest_warmup:
+        # with --epochs, the data decides the number of steps, which is set and checked later
+        if not self.epochs and self.warmup_steps > self._longest_warmup:
             raise ValueError(
                 f"--warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} "
-                f"steps: give --warmup-steps {self.steps // 10}, or more --steps"
+                f"steps: give --warmup-steps {self.steps // 10}, or more steps"
             )
 
     @property

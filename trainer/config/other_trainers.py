@@ -21,15 +21,17 @@ _LAYERS: Final = "use --precision-layers, which counts layers from 0"
 _SHUFFLED: Final = "always on: the build shuffles all sequences, and the reader shuffles each epoch"
 _PRECISION: Final = "use --precision bf16, or another precision that --help lists"
 _RANKS: Final = "use torchrun --nproc-per-node N -m thdpack train …"
+_THREADS: Final = (
+    "torch chooses the number of threads: to change it, set the environment variable "
+    "OMP_NUM_THREADS, as in OMP_NUM_THREADS=2 thdpack train …"
+)
 _RETRIES: Final = "not needed: the reader retries, with increasing pauses"
 
 OTHERS: Final = {
     # other trainers
     **dict.fromkeys(("--per-device-train-batch-size", "--global-batch-size"), _BATCH),
     "--gradient-accumulation-steps": _ACCUMULATION,
-    **dict.fromkeys(
-        ("--epochs", "--num-train-epochs", "--max-epochs"), "a run is counted in steps: use --steps"
-    ),
+    **dict.fromkeys(("--num-train-epochs", "--max-epochs"), "use --epochs"),
     **dict.fromkeys(("--num-steps", "--train-steps"), "use --steps"),
     "--bf16": "use --precision bf16",
     "--fp16": "use --precision bf16, whose numbers have the range of fp32",
@@ -51,6 +53,7 @@ OTHERS: Final = {
     **dict.fromkeys(("--logging-steps", "--log-interval"), "use --log-every"),
     "--device": "not needed: each process uses one GPU if there is one; to use the CPU, set "
     "CUDA_VISIBLE_DEVICES to an empty value",
+    **dict.fromkeys(("--threads", "--num-threads", "--cpus"), _THREADS),
     "--output": "use --out",
     "--dataset": "use --data",
     "--model": "the preset is the first word, before all options",

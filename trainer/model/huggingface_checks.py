@@ -5,7 +5,7 @@ differs from ESM-2, and a model with a tensor that ESM-2 does not have.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,19 +41,13 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "pruned_heads": None,
 }
 """Values that transformers assumes for keys that config.json lacks."""
+_DROPOUT: Final = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _COMPUTED: Final[Mapping[str, tuple[Any, str]]] = {
     "emb_layer_norm_before": (False, "ESM-2 has no LayerNorm before its layers"),
     "is_decoder": (False, "this trainer supports bidirectional attention only"),
     "add_cross_attention": (False, "this trainer has no cross-attention"),
     "is_folding_model": (False, "this trainer trains language models only"),
-    "hidden_dropout_prob": (
-        0.0,
-        "this trainer has no dropout. To train without dropout, set this to 0.0 in config.json",
-    ),
-    "attention_probs_dropout_prob": (
-        0.0,
-        "this trainer has no dropout. To train without dropout, set this to 0.0 in config.json",
-    ),
+    **dict.fromkeys(_DROPOUT, (0.0, "this trainer has no dropout")),
     "rope_scaling": (None, "this trainer does not scale rotary embeddings"),
     "pruned_heads": (None, "this trainer does not support pruned heads"),
 }
@@ -84,7 +78,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
 
     Raises:
         InputError: config.json is invalid, or does not describe an ESM-2. The message names all
-            wrong keys.
+            wrong keys, each on its own line if there are several.
     """
     if not isinstance(config, dict):
         raise InputError("config.json is not a JSON object", source=source)
@@ -98,7 +92,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
     if config.get("model_type") != REQUIRED["model_type"]:
         del wrong[1:]  # report only the type: a model of another type has other keys
     if wrong:
-        raise InputError(f"config.json has {'; and '.join(wrong)}", source=source)
+        raise InputError(f"config.json has {_listed(wrong)}", source=source)
     try:
         shape = msgspec.convert(config, _Shape)
         return ModelOptions(
@@ -109,6 +103,23 @@ def options_of(config: Any, source: str) -> ModelOptions:
         )
     except (msgspec.MsgspecError, ValueError) as error:
         raise InputError(f"config.json: {error}", source=source) from error
+
+
+def _listed(wrong: Sequence[str]) -> str:
+    """Return the results of `_wrong_keys` as text, with the remedy for dropout once at its end.
+
+    Several values have a line each, because they do not fit into one.
+    """
+    if len(wrong) == 1:
+        text, separator = wrong[0], ". "
+    else:
+        lines = "".join(f"\n  {line}" for line in wrong)
+        text, separator = f"{len(wrong)} values that cannot be used:{lines}", "\n"
+    dropout = [key for key in _DROPOUT if any(line.startswith(f"{key} ") for line in wrong)]
+    if not dropout:
+        return text
+    keys = " and ".join(dropout)
+    return f"{text}{separator}To train without dropout, set {keys} to 0.0 in config.json"
 
 
 def _wrong_keys(config: Mapping[str, Any]) -> Iterator[str]:

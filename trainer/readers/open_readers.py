@@ -103,7 +103,7 @@ def open_readers(
     Returns:
         The readers.
         The options, with the size of the batch in buckets.
-        `Batch.note`.
+        `Batch.note`; "" for a run to resume, which keeps its batch.
 
     Raises:
         ValueError: one of these:
@@ -173,7 +173,7 @@ def open_readers(
         manifests=tuple(manifests),
         generations=[note for each in chosen if (note := each.note)],
     )
-    return readers, replace(options, data=batch.data), batch.note
+    return readers, replace(options, data=batch.data), "" if before else batch.note
 
 
 def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:

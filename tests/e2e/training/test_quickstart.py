@@ -55,6 +55,10 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     assert "the model has the shape of esm2_8m: 1 layer, hidden size 16\n" in said
     assert said.count("1 more step at ") == 1
     assert "first, validating the weights of --init-from on the valid split" in said
+    longer = words[: words.index("--steps")]
+    main([*longer, *SHAPE, "--tokens-per-step", "8192", "--epochs", "20", "--dry-run"])
+    assert "steps: 880, which is 20 epochs of the data (--epochs 20)\n" in capsys.readouterr().out
+    assert "880 for 20 epochs of the sample" in (REPO / PAGE).read_text()
     [code] = re.findall(r"```python\n(.*?)```", (REPO / PAGE).read_text(), flags=re.DOTALL)
     exec(compile(code, PAGE, "exec"), {})
     assert "torch.Size([2, 16])" in capsys.readouterr().out

@@ -34,7 +34,7 @@ CHANGED = {
 def test_every_changed_option_of_the_optimizer_is_announced(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert {*CHANGED, "steps_given"} == {field.name for field in fields(OptimizerOptions)}
+    assert {*CHANGED, "steps_given", "epochs"} == {field.name for field in fields(OptimizerOptions)}
     out = cut(whole, tmp_path / "run", 8)
     before = json.loads((out / "options.json").read_text())["optimizer"]
     flags = [
@@ -69,6 +69,32 @@ def test_a_resume_with_more_steps_announces_the_next_and_the_last_learning_rate(
     rates = {line["step"]: line["learning_rate"] for line in lines if line["kind"] == "train"}
     said = f"{rates[17]:.2e} in step 17, after {rates[16]:.2e} in step 16"
     assert f"schedule of 18 steps from here: {said}\n" in capsys.readouterr().err
+
+
+def test_a_resume_with_epochs_is_a_resume_with_their_number_of_steps(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = json.loads((many_shards / "manifest.json").read_text())
+    buckets = manifest["splits"]["train"]["buckets"]
+    words = arguments(many_shards, cut(whole, tmp_path / "run", 8), "--epochs", f"{18 / buckets}")
+    at = words.index("--steps")
+    main([*words[:at], *words[at + 2 :]])  # steps of 2 buckets
+    said = capsys.readouterr().err
+    assert "resuming from step 8 of 9, changed from here: --steps 16 → 9: " in said
+    assert "steps: 9, which is " in said
+    assert "follows the schedule of 9 steps from here" in said
+
+
+def test_a_step_of_more_than_an_epoch_is_announced_only_in_a_new_run(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = json.loads((many_shards / "manifest.json").read_text())
+    buckets = manifest["splits"]["train"]["buckets"] + 1
+    for _ in range(2):
+        words = ("--buckets-per-step", str(buckets), "--warmup-steps", "0")
+        train(many_shards, tmp_path / "run", *words, steps=1)
+    said = capsys.readouterr().err
+    assert said.count(f"warning: a step of {buckets} buckets (") == 1
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

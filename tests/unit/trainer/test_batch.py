@@ -52,7 +52,7 @@ def test_the_default_batch_is_the_published_one_except_for_small_data_or_a_cpu(
         assert f"using {batch} a step" in found.note
         assert "--tokens-per-step overrides" in found.note
     given = choose_batch(replace(DEFAULT, tokens_given=True), manifest(epoch), topology)
-    assert (given.note == "") == (128 % ranks == 0)
+    assert (given.note == "") == (128 % ranks == 0 and epoch >= 128)
     assert given.data.tokens_per_step == PUBLISHED
     assert given.data.buckets_per_step == pytest.approx(128, abs=ranks / 2)
 
@@ -72,6 +72,29 @@ def test_rounding_of_the_batch_is_announced(tokens: int, ranks: int, said: str) 
     note = choose_batch(given, manifest(1_000), topology).note
     assert said in note
     assert bool(note) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "said"),
+    [
+        (500, "a step of 500 buckets (8,192,000 tokens) is 5.68 epochs of this dataset: use a sm"),
+        (89, "a step of 89 buckets (1,458,176 tokens) is 1.01 epochs of this dataset: use a sma"),
+        (88, ""),
+    ],
+)
+def test_a_chosen_step_of_more_than_an_epoch_is_announced(buckets: int, said: str) -> None:
+    topology = single_process(torch.device("cpu"))
+    for option, given in (
+        ("--buckets-per-step", replace(DEFAULT, buckets_per_step=buckets)),
+        (
+            "--tokens-per-step",
+            replace(DEFAULT, tokens_per_step=buckets * 16_384, tokens_given=True),
+        ),
+    ):
+        note = choose_batch(given, manifest(88), topology).note
+        assert note.startswith(f"warning: {said}" if said else "")
+        assert note.endswith(f"use a smaller {option}, or omit it" if said else "")
+        assert bool(note) == bool(said)
 
 
 @pytest.mark.parametrize(("tokens", "ranks"), [(100, 1), (8_192, 1), (32_768, 4)])
@@ -155,6 +178,36 @@ def test_by_default_a_run_from_published_weights_is_at_most_20_epochs() -> None:
     chosen, reason = choose_steps(asked, manifest(24))
     assert chosen.optimizer.steps == 240
     assert reason.startswith("steps: 240, which is 20 epochs of the data; the preset's 500,000")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "epoch", "steps", "said"),
+    [
+        ("20", 88, 880, "steps: 880, which is 20 epochs of the data (--epochs 20)"),
+        ("0.5", 88, 22, "steps: 22, which is 0.5 epochs of the data (--epochs 0.5)"),
+        ("3", 5, 8, "steps: 8, which is 3.2 epochs of the data (--epochs 3)"),
+        ("1.1", 200, 110, "steps: 110, which is 1.1 epochs of the data (--epochs 1.1)"),
+        ("0.001", 88, 1, "steps: 1, which is 0.023 epochs of the data (--epochs 0.001)"),
+    ],
+)
+def test_the_option_epochs_sets_the_fewest_steps_that_read_so_many_epochs(
+    epochs: str, epoch: int, steps: int, said: str
+) -> None:
+    asked = parse(["esm2-8m", "--data", "d", "--epochs", epochs, "--buckets-per-step", "2"])
+    chosen, reason = choose_steps(asked, manifest(epoch))
+    assert (chosen.optimizer.steps, chosen.optimizer.epochs, reason) == (steps, 0.0, said)
+    assert chosen.optimizer.warmup == steps // 10
+    assert choose_steps(resumed(asked, chosen), manifest(epoch)) == (
+        replace(chosen, data=resumed(asked, chosen).data),
+        said,
+    )
+
+
+def test_a_warm_up_is_compared_with_the_steps_that_the_option_epochs_gives() -> None:
+    words = ["--data", "d", "--buckets-per-step", "1", "--warmup-steps", "150", "--epochs"]
+    assert choose_steps(parse(["esm2-tiny", *words, "20"]), manifest(10))[0].optimizer.steps == 200
+    with pytest.raises(ValueError, match="--warmup-steps is 150, too long for a schedule of 100"):
+        choose_steps(parse(["esm2-tiny", *words, "10"]), manifest(10))
 
 
 def test_steps_that_the_user_gives_are_kept() -> None:

@@ -56,6 +56,27 @@ def test_a_url_is_not_accepted_as_a_local_folder(
     assert "secret" not in said
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "9"], "--epochs and --steps both set the length of the run: give only one"),
+        (["--max-steps=9"], "--epochs and --steps both set the length of the run: give only one"),
+        (["--reweight", "9=1,2"], "--reweight changes the length of an epoch: use --steps instead"),
+    ],
+)
+def test_the_option_epochs_is_refused_with_steps_and_with_reweight(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(["esm2-tiny", "--data", "d", "--epochs", "3", *words])
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+    for wrong in ("-1", "nan", "few"):
+        with pytest.raises(SystemExit):
+            parse(["esm2-tiny", "--data", "d", "--epochs", wrong])
+        assert "--epochs is " in capsys.readouterr().err
+
+
 def test_a_size_may_have_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["esm2-tiny", "--data", "d", "--cache-bytes"]
     assert parse([*words, "2G"]).data.cache_bytes == 2 << 30

@@ -217,13 +217,26 @@ def test_all_wrong_keys_of_config_json_are_reported_together(folder: Path) -> No
     )
     with pytest.raises(InputError) as refused:
         huggingface.load(folder)
-    said = str(refused.value)
-    parts = said.partition(": config.json has ")[2].split("; and ")
-    assert [part.split()[0] for part in parts] == [
+    first, *lines, remedy = str(refused.value).splitlines()
+    assert first.endswith(": config.json has 4 values that cannot be used:")
+    assert [line.split()[0] for line in lines] == [
         "token_dropout",
         "hidden_dropout_prob",
         "hidden_size",
         "rope_theta",
+    ]
+    assert remedy == "To train without dropout, set hidden_dropout_prob to 0.0 in config.json"
+
+
+def test_the_remedy_for_dropout_is_given_once(folder: Path) -> None:
+    configured(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2)(folder)
+    with pytest.raises(InputError) as refused:
+        huggingface.load(folder)
+    assert str(refused.value).splitlines()[1:] == [
+        "  hidden_dropout_prob 0.1: this trainer has no dropout",
+        "  attention_probs_dropout_prob 0.2: this trainer has no dropout",
+        "To train without dropout, set hidden_dropout_prob and attention_probs_dropout_prob to 0.0 "
+        "in config.json",
     ]
 
 

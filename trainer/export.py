@@ -1,0 +1,79 @@
+"""Export the models of a finished run in the format of Hugging Face: the model of the last step,
+and the model with the best validation loss.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Final
+
+from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
+from trainer.checkpoints.latest import LATEST
+from trainer.distributed.agreement import run_on_main
+from trainer.distributed.fsdp import full_tensor
+from trainer.model import huggingface
+from trainer.run import TrainingError, TrainingRun
+from trainer.validate import no_model
+
+LAST: Final = "export"
+"""Folder of the model of the last step, inside the folder of a run."""
+BEST: Final = "export-best"
+"""Folder of the model with the best validation loss, inside the folder of a run."""
+
+
+def export(run: TrainingRun) -> str:
+    """Write the model of the last step to OUT/export, in a format that plain transformers loads.
+    If an earlier step had a lower validation loss, write the model of that step to OUT/export-best.
+    Return the last line of the run.
+
+    The run cannot train afterwards, because it may have the weights of the earlier step.
+
+    Raises:
+        TrainingError: the loss of the last validation was not finite.
+        CheckpointError: the checkpoint of the best validation is damaged.
+    """
+    if not run.sound:
+        raise TrainingError(no_model(run.step, run.best, run.out / CHECKPOINTS / LATEST))
+    _write(run, LAST)
+    best = _export_best(run)
+    done = f"done: {run.out / LAST} loads with transformers' AutoModelForMaskedLM"
+    if run.best.loss is not None:
+        done += f"; the best validation loss is {run.best.loss:.4f}, of step {run.best.step:,}"
+        done += f", whose model is in {run.out / BEST}" if best else ""
+    if run.options.model.gelu == "tanh":
+        done += (
+            ". transformers computes the exact GELU, and this run used the tanh approximation: "
+            "logits differ by about 1e-3"
+        )
+    return done
+
+
+def _export_best(run: TrainingRun) -> bool:
+    """Write the model with the best validation loss to OUT/export-best, and return True.
+
+    If that is the model of the last step, or if its checkpoint is missing, remove the
+    OUT/export-best of an earlier and shorter run, and return False.
+    """
+    name = run.best.checkpoint
+    path = run.out / CHECKPOINTS / name
+    differs = name not in ("", Checkpoints.name(run.step))
+    found: bool = run_on_main(run.topology, lambda: differs and path.is_dir())
+    if found:
+        run.checkpoints.load(name, run.model_tensors(), optional={})
+        _write(run, BEST)
+    elif run.topology.is_main:
+        shutil.rmtree(run.out / BEST, ignore_errors=True)
+    return found
+
+
+def _write(run: TrainingRun, folder: str) -> None:
+    """Write the present model to a folder inside the folder of the run."""
+    tensors = {}
+    for name, tensor in run.model_tensors().items():
+        assembled = full_tensor(tensor)  # gathers one tensor at a time, to save memory
+        if run.topology.is_main:
+            tensors[name.removeprefix("model.")] = assembled.cpu()
+    if run.topology.is_main:
+        run.lock.check()
+        longest = run.manifest.max_seq_len
+        huggingface.export(run.out / folder, tensors, run.options.model, max_seq_len=longest)
