@@ -97,6 +97,8 @@ _BUILD_OTHERS: Final = {
         ("--test-fraction", "--test-split", "--splits"),
         "use --split train=0.98,valid=0.01,test=0.01, with the share of each split",
     ),
+    "--valid": "use --split, as in --split valid=0.05",
+    "--test": "use --split, as in --split valid=0.05,test=0.05",
     "--filter": "use --where, with an SQL expression, as in --where 'length >= 50'",
     **dict.fromkeys(("--bucket-size", "--tokens-per-bucket"), "use --capacity"),
 }
@@ -136,6 +138,17 @@ _OTHERS: Final[dict[str, dict[str, str]]] = {
     },
 }
 """For each subcommand: options of other programs, and the advice that an error prints."""
+
+
+_OTHER_COMMANDS: Final = {
+    "retire": "`thdpack append DATASET --retire FILE`",
+    **dict.fromkeys(("validate", "check"), "`thdpack verify DATASET`"),
+    **dict.fromkeys(("info", "show"), "`thdpack inspect DATASET`"),
+    "build": "`thdpack preprocess INPUT --out DATASET`",
+    "merge": "`thdpack append DATASET INPUT` to add records to a dataset, and `thdpack compact` to "
+    "rewrite a dataset that grew as one build",
+}
+"""Words that users try as a command, and the advice that an error prints."""
 
 
 def parsed(arguments: list[str]) -> Any:
@@ -257,8 +270,8 @@ def _not_a_command(arguments: list[str]) -> str:
     word = arguments[0]
     if word in ("-v", "version"):
         return f"no {'option' if word.startswith('-') else 'command'} {word}: write --version"
-    if word == "retire":
-        return "no command retire: use `thdpack append DATASET --retire FILE`"
+    if word in _OTHER_COMMANDS:
+        return f"no command {word}: use {_OTHER_COMMANDS[word]}"
     names = {name.lstrip("-"): name for name in (*_COMMANDS, "help", "--help", "--version")}
     close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.7)
     kind = "option" if word.startswith("-") else "command"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ _OF_TYRO: Final = ("--tyro-print-completion", "--tyro-write-completion")
 _MEANINGS: Final = {"DATASET": "the dataset's folder or URL", "INT": "a whole number"}
 """Meaning of each placeholder. Placeholders such as FILE need no explanation."""
 _HOME: Final = re.compile(r"(mmseqs:)?~/")
+_FOLDER: Final = re.compile(r"([\w./-]*/)?[\w-]+/?")
+"""Pattern of a path whose last part has no ending. It is no glob, @LIST or URL."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RULE: Final = re.compile(r"[─-]{3,}")
 
@@ -125,8 +128,16 @@ def check_words(
             raise InvalidOptionError(f"{names} are missing: write `{usage}`")
         _check_number(free, arguments, prog, options)
         if missing:
-            usage = _usage(missing[0].name, missing[0])
-            raise InvalidOptionError(f"{missing[0].name} is missing: add {usage}")
+            remedy = _unmarked_out(free) if missing[0].name == "--out" else ""
+            remedy = remedy or f"add {_usage(missing[0].name, missing[0])}"
+            raise InvalidOptionError(f"{missing[0].name} is missing: {remedy}")
+
+
+def _unmarked_out(free: Sequence[str]) -> str:
+    """Return a question if the last of several arguments may be the value of --out: it looks like
+    the name of a folder, which does not exist. Otherwise return ""."""
+    may_be = len(free) > 1 and _FOLDER.fullmatch(free[-1]) and not os.path.lexists(free[-1])
+    return f"did you mean --out {free[-1]}?" if may_be else ""
 
 
 def unexpanded(words: str) -> str:
