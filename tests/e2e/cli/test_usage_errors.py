@@ -59,10 +59,7 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("append d x --capacity 4096", "no option --capacity: a dataset keeps its build's values"),
         ("compact d x --split valid=0.1", "no option --split: a dataset keeps its build's values"),
         ("append --out d x", "no option --out: the dataset is the first argument, before the"),
-<<<<<<< HEAD
         ("card d --license=", "--license is empty: give a text, or omit the option"),
-=======
-        ("card d --license MIT", "no option --license: give it to `thdpack preprocess`"),
         ("preprocess x --out d --valid 0.05", "no option --valid: use --split, as in --split val"),
         ("preprocess x --out d --test=0.1", "no option --test: use --split, as in --split valid="),
         ("preprocess x no/x1", "--out is missing: did you mean --out no/x1?"),
@@ -70,7 +67,6 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("preprocess x y.fasta", "--out is missing: add --out DATASET, the dataset's folder or U"),
         ("preprocess x docs", "--out is missing: add --out DATASET, the dataset's folder or URL"),
         ("preprocess x *", "--out is missing: add --out DATASET, the dataset's folder or URL"),
->>>>>>> dbe0eff10ffd1b3746295014eb0d8a21ffc85d60
         ("preprocess x --out d --force", "no option --force: use --overwrite"),
         ("preprocess x --outdir d", "no option --outdir: use --out"),
         ("plan-tasks x --out d --min-length 9", "no option --min-length: use --min-residues"),
