@@ -61,8 +61,8 @@ def _export_best(run: TrainingRun) -> bool:
     if found:
         run.checkpoints.load(name, run.model_tensors(), optional={})
         _write(run, BEST)
-    elif run.topology.is_main:
-        shutil.rmtree(run.out / BEST, ignore_errors=True)
+    elif run.topology.is_main and (run.out / BEST).is_dir():
+        shutil.rmtree(run.out / BEST)  # of an earlier part of the run
     return found
 
 
