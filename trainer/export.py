@@ -62,7 +62,7 @@ def _export_best(run: TrainingRun) -> bool:
         run.checkpoints.load(name, run.model_tensors(), optional={})
         _write(run, BEST)
     elif run.topology.is_main and (run.out / BEST).is_dir():
-        shutil.rmtree(run.out / BEST)  # of an earlier part of the run
+        shutil.rmtree(run.out / BEST)  # an earlier part of the run wrote it
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -119,19 +118,21 @@ class MapStage:
         plain = sum(task.section is None for task in maps)
         of_hashes = results[plain : plain + len(hashes)]
         of_maps = [*results[:plain], *results[plain + len(hashes) :]]
-        index = {source.url: i for i, source in enumerate(self.planned.sources)}
-        by_source: dict[int, list[tuple[MapTask, MapResult | HashResult]]] = defaultdict(list)
-        for task, result in zip(maps, of_maps, strict=True):
-            by_source[index[task.source.url]].append((task, result))
-        in_order = [(i, *each) for i in sorted(by_source) for each in by_source[i]]
+        # sections have the index of their archive's task, and are in the order of the text
+        in_order = sorted(zip(maps, of_maps, strict=True), key=lambda each: each[0].index)
+        sources = [self.planned.ranges[task.index][0] for task, _ in in_order]
         planned = replace(
-            self.planned, ranges=tuple((i, task.begin, task.end) for i, task, _ in in_order)
+            self.planned,
+            ranges=tuple(
+                (source, task.begin, task.end)
+                for source, (task, _) in zip(sources, in_order, strict=True)
+            ),
         )
-        ordered = [*(result for _, _, result in in_order), *of_hashes]
+        ordered = [*(result for _, result in in_order), *of_hashes]
         outcome = add_up_map_results(
             self.options,
             planned,
-            [task for _, task, _ in in_order],
+            [task for task, _ in in_order],
             hashes,
             ordered,
             self.prepared,

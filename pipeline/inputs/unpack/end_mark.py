@@ -61,6 +61,7 @@ class WithMark(io.RawIOBase):
             parts.append(part)
             self._at += len(part)
             size -= len(part)
+            os.lseek(self._descriptor, self._at, os.SEEK_SET)  # the file's position shows progress
         if size and self._at >= self._size:
             begin = self._at - self._size
             parts.append(self._mark[begin : begin + size])

@@ -11,7 +11,7 @@ from schemas.text.option_checks import flag
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stated:
-    """What a card states about the inputs. None means that it states nothing."""
+    """Release and licence of the inputs, as a card states them. None means not stated."""
 
     source_release: str | None = None
     license: str | None = None

@@ -47,6 +47,19 @@ def test_any_number_of_threads_gives_the_same_text(
         assert read(path, threads, step) == text
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_position_of_the_file_shows_the_progress(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(in_parts(kind, TEXT, 3))
+    with (
+        path.open("rb", buffering=0) as file,
+        open_archive(file, detect(path.read_bytes()[:8]), THREADS) as stream,
+    ):
+        while stream.readinto(bytearray(30_000)):
+            pass
+        assert file.tell() == path.stat().st_size
+
+
 @pytest.mark.parametrize("parts", [1, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flipped_bit_is_an_error_or_changes_nothing(

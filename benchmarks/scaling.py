@@ -1,7 +1,7 @@
 """Time builds of the same records with different numbers of workers, start-up included.
 
-    python -m benchmarks.offline.scaling --inputs big.fasta --workers 1 2 4 8 16
-    python -m benchmarks.offline.scaling --inputs big.fasta big.fasta.gz --workers 16
+    python -m benchmarks.scaling --inputs big.fasta --workers 1 2 4 8 16
+    python -m benchmarks.scaling --inputs big.fasta big.fasta.gz --workers 16
 
 Each round builds every combination of input and number of workers once. The table has medians over
 the rounds: time, speed, speed relative to the first row, and the time of each phase. All speeds are
