@@ -31,7 +31,7 @@ from trainer.monitoring.run_log import RunLog
 from trainer.optimizer import Optimizer
 from trainer.precision import preserve_scaling
 from trainer.readers.open_readers import Buckets
-from trainer.starting_point import prepare
+from trainer.start.starting_point import prepare
 from trainer.step import Step
 from trainer.validate import MASK_PROBABILITY, MASK_SEED, Validation, validate
 

@@ -44,8 +44,8 @@ from trainer.optimizer import learning_rate
 from trainer.readers.mixing import announcements
 from trainer.readers.open_readers import refuse_missing_shards
 from trainer.run import TrainingError, TrainingRun
-from trainer.run_description import describe, notes, time_left
-from trainer.starting_point import prepare
+from trainer.start.run_description import describe, notes, time_left
+from trainer.start.starting_point import prepare
 
 
 def train(options: TrainOptions, topology: Topology) -> None:

@@ -45,9 +45,9 @@ from pipeline.planning.estimate import memory
 from trainer.config import AUTO, PRESETS, TrainOptions
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
-from trainer.fit import setting_of
 from trainer.monitoring.flops import model_flops, peak_flops
 from trainer.run import TrainingRun
+from trainer.start.fit import setting_of
 from trainer.train import train_step
 
 RATE = 1e-5

@@ -28,8 +28,8 @@ from trainer.train import main
 main(sys.argv[1:])
 """
 WITH_LESS_MEMORY = """
-import os, sys, trainer.fit
-trainer.fit.available_memory = lambda device: [float("inf"), 1e3][int(os.environ["RANK"])]
+import os, sys, trainer.start.fit
+trainer.start.fit.available_memory = lambda device: [float("inf"), 1e3][int(os.environ["RANK"])]
 from trainer.train import main
 main(sys.argv[1:])
 """

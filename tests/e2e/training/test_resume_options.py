@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.processes.runs import arguments, cut, losses, train
 from trainer.config import OptimizerOptions
-from trainer.resume_options import __doc__ as table
+from trainer.start.resume_options import __doc__ as table
 from trainer.train import main
 
 CHANGED = {

@@ -32,7 +32,7 @@ from tests.helpers.processes.command_line import Run, preprocess
 from trainer.batch import choose_batch, choose_steps
 from trainer.config import PRESETS, DataOptions, parse
 from trainer.distributed.topology import single_process
-from trainer.fit import check_memory
+from trainer.start.fit import check_memory
 
 ROWS = json.loads(MEASURED.read_text())
 SETTING = Setting(

@@ -13,8 +13,8 @@ from schemas.text.phrases import plural
 from trainer.batch import choose_batch, choose_steps
 from trainer.config import DataOptions, OptimizerOptions, OutputOptions, parse
 from trainer.distributed.topology import single_process
-from trainer.resume_options import resumed
-from trainer.run_description import notes
+from trainer.start.resume_options import resumed
+from trainer.start.run_description import notes
 
 PUBLISHED = 2_097_152
 DEFAULT = DataOptions(tokens_per_step=PUBLISHED, tokens_given=False)

@@ -33,7 +33,7 @@ from trainer.distributed.topology import Topology, process_group
 from trainer.model.initialize import build, fill
 from trainer.optimizer import Optimizer
 from trainer.readers.open_readers import open_readers
-from trainer.resume_options import changes, resumed
+from trainer.start.resume_options import changes, resumed
 
 LONG = "THDPACK_LONG" in os.environ
 TEXTS = 12_000 if LONG else 300

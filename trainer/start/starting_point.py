@@ -33,14 +33,14 @@ from trainer.config import PRESETS, TrainOptions, flag
 from trainer.config.checks import option_errors
 from trainer.distributed.agreement import check_same, options_of, run_on_main, versions
 from trainer.distributed.topology import Topology
-from trainer.fit import fitted, memory_of
 from trainer.model import huggingface
 from trainer.monitoring.layer_statistics import check_statistics
 from trainer.monitoring.trackers import check_trackers
 from trainer.optimizer import with_warmup
 from trainer.readers.mixing import changed_weights
 from trainer.readers.open_readers import Readers, open_readers
-from trainer.resume_options import changes, check_valid_split, resumed, with_warmup_of
+from trainer.start.fit import fitted, memory_of
+from trainer.start.resume_options import changes, check_valid_split, resumed, with_warmup_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,11 +8,11 @@ from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 from schemas.records import Status
 from schemas.split_fractions import SplitFractions
 from schemas.text.phrases import about, plural
-from trainer.fit import seconds_of
 from trainer.optimizer import learning_rate
 from trainer.precision import low_layers
 from trainer.readers.mixing import latest_announcement
-from trainer.starting_point import StartingPoint
+from trainer.start.fit import seconds_of
+from trainer.start.starting_point import StartingPoint
 
 
 def describe(run: StartingPoint) -> str:
