@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.reader import Mixture as Mixture
     from pipeline.reader import ShardReader as ShardReader
 
+_OF_TRAINER: Final = ("train", "embed", "score")
+"""Commands that the package `trainer` runs."""
 _PACKAGES: Final = ("packers", "pipeline", "schemas", "trainer")
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 _INSTALLED: Final = os.path.join(_HERE, "thdpack_packages")
@@ -73,13 +76,13 @@ if not TYPE_CHECKING:  # otherwise, type checkers would accept every name
 def main() -> None:
     """Run the subcommand that `sys.argv` names.
 
-    `train` is run here, because `pipeline` must not import the trainer.
+    Commands of the trainer are run here, because `pipeline` must not import the trainer.
     """
     try:
-        if sys.argv[1:3] == ["help", "train"]:
-            sys.argv[1:] = ["train", *sys.argv[3:], "--help"]
-        if sys.argv[1:2] == ["train"]:
-            _train(sys.argv[2:])
+        if sys.argv[1:2] == ["help"] and sys.argv[2:3] and sys.argv[2] in _OF_TRAINER:
+            sys.argv[1:] = [sys.argv[2], *sys.argv[3:], "--help"]
+        if sys.argv[1:2] and sys.argv[1] in _OF_TRAINER:
+            _run_trainer(sys.argv[1], sys.argv[2:])
             return
         with _ended_by_ctrl_c():
             from pipeline.cli.main import main as run_pipeline  # found only with the new sys.path
@@ -109,15 +112,16 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(130)
 
 
-def _train(arguments: Sequence[str]) -> None:
+def _run_trainer(command: str, arguments: Sequence[str]) -> None:
+    """Run a command of the trainer."""
     if "LOCAL_RANK" not in os.environ:  # under torchrun, only one rank may print an error
         # without torch: help and errors are quick, and help needs no pip extra
         with _ended_by_ctrl_c():
-            from trainer.config import parse
+            from trainer.config.commands import PARSERS
 
         try:
             try:
-                parse(arguments)
+                PARSERS[command](arguments)
             finally:
                 sys.stdout.flush()
         except BrokenPipeError:  # for example with `| head`
@@ -125,16 +129,16 @@ def _train(arguments: Sequence[str]) -> None:
             sys.exit(141)
     try:
         with _ended_by_ctrl_c():
-            from trainer.train import main as train  # torch takes seconds to import
+            module = import_module(f"trainer.{command}")  # torch takes seconds to import
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
         from schemas.text.phrases import install_command
 
         remedy = install_command("train")
-        print(f"thdpack train: training needs {error.name}: {remedy}", file=sys.stderr)
+        print(f"thdpack {command}: this needs {error.name}: {remedy}", file=sys.stderr)
         sys.exit(2)
-    train(arguments)
+    module.main(arguments)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ optimizer step.
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -19,20 +18,14 @@ from typing import NoReturn
 
 from torch import Tensor
 
-from schemas.errors import OptionError as SharedOptionError
-from schemas.errors import ThdpackError
-from schemas.text.redact import without_credentials
 from trainer.checkpoints.checkpoint import CHECKPOINTS
 from trainer.checkpoints.latest import last_checkpoint
 from trainer.checkpoints.new_folder import new_cache_removed, removed_if_empty
 from trainer.config import TrainOptions, parse
-from trainer.config.checks import OptionError
 from trainer.distributed.agreement import run_on_main
-from trainer.distributed.launch import check_launch
-from trainer.distributed.lost_ranks import LostRankError
-from trainer.distributed.rank_message import first_rank_speaks, leave_error_file, say, say_error
+from trainer.distributed.run_command import run_command
 from trainer.distributed.stop_signals import StopRequest
-from trainer.distributed.topology import Topology, process_group
+from trainer.distributed.topology import Topology
 from trainer.export import export
 from trainer.feed import Row
 from trainer.monitoring.meter import Meter, StepMetrics
@@ -192,42 +185,16 @@ def train_step(run: TrainingRun, rows: Iterator[Row], rate: float) -> tuple[Tens
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line.
-
-    | exit code | meaning |
-    |---|---|
-    | 0 | the run is complete, or a signal stopped it |
-    | 1 | an error, explained by the message |
-    | 2 | a wrong option, or options that do not suit this machine, number of ranks or dataset |
-    | 130 | the user pressed Ctrl-C twice |
-    """
-    try:
-        with first_rank_speaks():
-            options = parse(sys.argv[1:] if arguments is None else arguments)
-            check_launch()
-    except SystemExit as stopped:
-        if stopped.code:
-            leave_error_file("the command line is wrong: see the lines above this traceback")
-        raise
-    with process_group(timeout_minutes=options.compute.timeout_minutes) as topology:
-        try:
-            with topology.watching():
-                (dry_run if options.output.dry_run else train)(options, topology)
-        except (ThdpackError, ValueError, OSError) as error:
-            text = str(error)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                text = f"{options.output.out}: {error.strerror}; {_last_checkpoint(options)}"
-            text = without_credentials(text)
-            if isinstance(error, LostRankError):  # each rank reports what it has found
-                say(topology.rank, text)
-            else:
-                say_error(topology.rank, text, topology.errors)
-            wrong_usage = isinstance(error, (OptionError, SharedOptionError))
-            topology.exit_process(2 if wrong_usage else 1)
-        except KeyboardInterrupt:
-            text = f"interrupted without finishing the step; {_last_checkpoint(options)}"
-            say_error(topology.rank, text, topology.errors)
-            topology.exit_process(130)
+    """Run the command line; see `run_command` for exit codes."""
+    words = sys.argv[1:] if arguments is None else arguments
+    run_command(
+        "thdpack train",
+        lambda: parse(words),
+        lambda options, topology: (dry_run if options.output.dry_run else train)(options, topology),
+        timeout_minutes=lambda options: options.compute.timeout_minutes,
+        place=lambda options: options.output.out,
+        rest=_last_checkpoint,
+    )
 
 
 def _last_checkpoint(options: TrainOptions) -> str:

@@ -109,6 +109,7 @@ class MappedShard:
             [batch.column("cu_seqlens") for batch in batches], shape
         )
         self._records = [batch.column("record") for batch in batches]
+        self._starts = [batch.column("start") for batch in batches]
         # a memoryview returns a Python int, four times faster than a numpy array
         self._num_seqs = np.concatenate(
             [numbers(batch.column("num_seqs"), np.int32) for batch in batches]
@@ -138,6 +139,11 @@ class MappedShard:
         """
         batch = bisect_right(self._first_rows, row) - 1
         return numbers(self._records[batch][row - self._first_rows[batch]].values, np.int64)
+
+    def starts(self, row: int) -> NDArray[np.int32]:
+        """Return the index in its record of each sequence's first residue, int32[num_seqs]."""
+        batch = bisect_right(self._first_rows, row) - 1
+        return numbers(self._starts[batch][row - self._first_rows[batch]].values, np.int32)
 
 
 def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:

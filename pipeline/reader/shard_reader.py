@@ -182,6 +182,18 @@ class ShardReader(ReaderOptions, GlobalCursor):
         """
         return self._split.records(number)
 
+    def starts(self, number: int) -> NDArray[np.int32]:
+        """Return the index in its record of each sequence's first residue, int32[num_seqs].
+
+        The index is above 0 only for pieces (`--long split`) and windows (`--long crop`).
+
+        Args:
+            number: the bucket's number in stored order; see `number_at`.
+        Raises:
+            IndexError: no bucket has this number.
+        """
+        return self._split.starts(number)
+
     def number_at(self, position: int) -> int:
         """Return the number, in stored order, of the bucket at a position of the global order.
 

@@ -213,6 +213,14 @@ class SplitReader:
         """
         return self._numbered(number, lambda shard, row: shard.records(row))
 
+    def starts(self, number: int) -> NDArray[np.int32]:
+        """Return the index in its record of each sequence's first residue, int32[num_seqs].
+
+        Raises:
+            IndexError, ClosedError: see `bucket`.
+        """
+        return self._numbered(number, lambda shard, row: shard.starts(row))
+
     def _numbered(self, number: int, read: Callable[[MappedShard, int], T]) -> T:
         """Call `read` with the shard and row of a bucket, and return its result."""
         number = whole_number("the number of a bucket", number)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.service.children.run_child import python_environment, run_child
+from pipeline.service.children.run_child import run_child
 from pipeline.service.errors import StopRequestedError
 from pipeline.service.event_log import log
 from pipeline.service.journal.ledger import Commit, Ledger
@@ -22,6 +22,7 @@ from pipeline.service.reports import make_folder, remove_old_report, report_url
 from pipeline.service.status import Board
 from pipeline.service.stop_signal import StopSignal
 from schemas.errors import ThdpackError
+from schemas.python_environment import python_environment
 
 _HOOK_SECONDS: Final = 600.0
 _REPORT_SECONDS: Final = 3600.0

@@ -160,25 +160,8 @@ class Checkpoints:
             CheckpointError: the checkpoint cannot be read, lacks a tensor, or has a tensor of
                 another shape.
         """
-        path = self._folder / name
-        try:
-            reader = CheckedReader(path)
-            reader.read_metadata()
-            saved_shapes = reader.shapes
-            wanted = {
-                **tensors,
-                **{key: tensor for key, tensor in optional.items() if key in saved_shapes},
-            }
-            missing = sorted(set(wanted) - set(saved_shapes))
-            if missing:
-                raise CheckpointError(
-                    f"{path} lacks {plural(len(missing), 'tensor')}, such as {missing[0]}: "
-                    "the checkpoint belongs to another model"
-                )
-            _check_shapes(path, saved_shapes, wanted, optional)
-            dcp.load(wanted, storage_reader=reader, process_group=self._topology.checkpoint_group)
-        except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
-            raise CheckpointError(f"{path} cannot be loaded: {error}") from error
+        group = self._topology.checkpoint_group
+        _load(self._folder / name, tensors, optional, process_group=group)
 
     def _prune(self, best: str) -> None:
         for name in names(self._folder)[: -self._keep_last]:
@@ -189,6 +172,43 @@ class Checkpoints:
                     logging.getLogger("thdpack").warning(
                         "%s could not be removed: %s", self._folder / name, error
                     )
+
+
+def read_tensors(checkpoint: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Read a checkpoint's values into `tensors`, in this process alone.
+
+    Raises:
+        CheckpointError: see `Checkpoints.load`.
+    """
+    _load(checkpoint, tensors, {}, no_dist=True)
+
+
+def _load(
+    path: Path, tensors: Mapping[str, Tensor], optional: Mapping[str, Tensor], **how: Any
+) -> None:
+    """Read a checkpoint's values; see `Checkpoints.load`.
+
+    Args:
+        how: `process_group` or `no_dist` of torch.distributed.checkpoint.load.
+    """
+    try:
+        reader = CheckedReader(path)
+        reader.read_metadata()
+        saved_shapes = reader.shapes
+        wanted = {
+            **tensors,
+            **{key: tensor for key, tensor in optional.items() if key in saved_shapes},
+        }
+        missing = sorted(set(wanted) - set(saved_shapes))
+        if missing:
+            raise CheckpointError(
+                f"{path} lacks {plural(len(missing), 'tensor')}, such as {missing[0]}: "
+                "the checkpoint belongs to another model"
+            )
+        _check_shapes(path, saved_shapes, wanted, optional)
+        dcp.load(wanted, storage_reader=reader, **how)
+    except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
+        raise CheckpointError(f"{path} cannot be loaded: {error}") from error
 
 
 def _reason(error: BaseException) -> str:

@@ -39,24 +39,24 @@ def read_latest(folder: Path) -> str:
         published = _NAME.fullmatch(name) and (folder / name).is_dir()
         # If `latest` has changed since the publication began, a user has chosen another checkpoint.
         # Keep the user's choice.
-        if published and before == _content(folder):
+        if published and before == latest_content(folder):
             write(folder / LATEST, name + "\n")
         following.unlink()
-    return _content(folder).strip()
+    return latest_content(folder).strip()
 
 
 def publish_checkpoint(folder: Path, name: str) -> None:
     """Remove the suffix .partial from a checkpoint's folder, and write its name into `latest`. The
     checkpoint must already be on the disk. After a crash, the next start completes the publication.
     """
-    write(folder / _NEXT, f"{name}\n{_content(folder)}")
+    write(folder / _NEXT, f"{name}\n{latest_content(folder)}")
     publish(folder / (name + PARTIAL), folder / name)
     write(folder / LATEST, name + "\n")
     (folder / _NEXT).unlink()
 
 
-def _content(folder: Path) -> str:
-    """Return the content of `latest`; "" if the file does not exist."""
+def latest_content(folder: Path) -> str:
+    """Return the content of `latest`; "" if the file does not exist. Nothing is written."""
     try:
         return (folder / LATEST).read_text(errors="replace")
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def last_checkpoint(folder: Path) -> str:
     No checkpoint is read.
     """
     try:
-        latest = _content(folder).strip()
+        latest = latest_content(folder).strip()
     except OSError:
         latest = ""
     if not latest:

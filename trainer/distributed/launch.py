@@ -25,12 +25,16 @@ _REMEDY: Final = (
 )
 
 
-def check_launch() -> None:
-    """Check the variables of the launcher; print an error and exit with 2 if they are wrong."""
+def check_launch(command: str) -> None:
+    """Check the variables of the launcher; print an error and exit with 2 if they are wrong.
+
+    Args:
+        command: name of the command, with which the error begins.
+    """
     try:
         rank_and_world_size()
     except OptionError as error:
-        print(f"thdpack train: {error}", file=sys.stderr)
+        print(f"{command}: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
 
@@ -57,6 +61,6 @@ def rank_and_world_size() -> tuple[int, int]:
             if os.environ.get(name, "1").isdecimal() and int(os.environ.get(name, "1")) > 1:
                 raise OptionError(
                     f"{launcher} has started {os.environ[name]} processes, and each of them would "
-                    f"train alone: {_REMEDY}"
+                    f"run alone: {_REMEDY}"
                 )
     return rank, world_size

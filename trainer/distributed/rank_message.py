@@ -15,8 +15,6 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-PREFIX: Final = "thdpack train"
-"""Beginning of each message of the command."""
 _ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
 """Environment variable of torchrun: path of the file in which a rank explains why it ends."""
 _TERMINATED_WITHIN: Final = 10.0
@@ -25,19 +23,31 @@ _FIRST_RANK_WITHIN: Final = 3.0
 """Maximum seconds that a rank with an error waits for the same error of rank 0."""
 _EVERY_SECONDS: Final = 0.02
 _KEY: Final = "error"
+_command = "thdpack train"
 _last = ""
 
 
+def name_command(name: str) -> None:
+    """Set the name of the command, with which each message begins."""
+    global _command  # a process runs one command
+    _command = name
+
+
+def command() -> str:
+    """Return the name of the command."""
+    return _command
+
+
 def say(rank: int, text: str) -> None:
-    """Write one line to standard error. The line begins with "thdpack train, rank N:", or with
-    "thdpack train:" for rank 0.
+    """Write one line to standard error. The line begins with the command's name and the rank, as in
+    "thdpack train, rank 3:". Lines of rank 0 begin with the command's name only.
 
     The line is written in one call. `print` would write the newline separately, because torchrun
     starts Python without buffering. The lines of two ranks that share a pipe could then be mixed.
     """
     global _last  # `leave_error_file` repeats this message
     _last = text
-    sys.stderr.write(f"{PREFIX}, rank {rank}: {text}\n" if rank else f"{PREFIX}: {text}\n")
+    sys.stderr.write(f"{_command}, rank {rank}: {text}\n" if rank else f"{_command}: {text}\n")
     sys.stderr.flush()
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 import torch
 import torch.distributed as dist
 
-from trainer.distributed.rank_message import PREFIX
+from trainer.distributed.rank_message import command
 from trainer.distributed.topology import Topology
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
@@ -111,7 +111,7 @@ class StopRequest:
 
     def _say(self, number: int) -> None:
         if self._topology.is_main:
-            line = f"{PREFIX}: {explained(number, ranks=self._topology.world_size)}\n"
+            line = f"{command()}: {explained(number, ranks=self._topology.world_size)}\n"
             # not through sys.stderr, whose lock the main thread may hold
             os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}".encode())
 

@@ -18,7 +18,8 @@ R = head size, V = vocabulary padded to 64.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -115,30 +116,62 @@ class Esm2(nn.Module):
         """Return logits of tokens in this rank's slice.
 
         Args:
-            input_ids_T: integers[T], tokens of the whole row.
+            input_ids_T: int32[T] or int64[T], tokens of the whole row.
             sequences: layout of the whole row.
             index_M: int64[M], positions of the tokens to predict within the slice; None for all
                 tokens of the slice.
         Returns:
             float32[M, V], or float32[t, V] without index_M.
         """
-        # The index of a token's span is the number of spans that end at or before the token.
-        tokens_T = torch.arange(input_ids_T.numel(), dtype=torch.int32, device=input_ids_T.device)
-        span_T = torch.searchsorted(sequences.cu_seqlens[1:], tokens_T, right=True)
-        x_tD = self._embed(input_ids_T, sequences, span_T)
-        with torch.autocast(x_tD.device.type, enabled=False):
-            angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
-        context = self._backend.Context(sequences, angles_TR, self._slices)
-        # A layer does not add its update to the residual stream. The next layer does. A fused
-        # kernel of backend te can then add and normalize in one pass over memory.
-        x_tD, update_tD = torch.zeros_like(x_tD), x_tD
-        for layer in self.layers:
-            x_tD, update_tD = layer(x_tD, update_tD, context)
+        ((x_tD, update_tD),) = deque(self._states(input_ids_T, sequences), maxlen=1)
         x_tD = x_tD + update_tD
         if index_M is not None:
             # Training needs logits for 15 % of the tokens only.
             x_tD = x_tD.index_select(0, index_M)
         return self.head(self.norm(x_tD), self.embedding)
+
+    def hidden_states(
+        self, input_ids_T: Tensor, sequences: SequenceLayout, layers: Sequence[int]
+    ) -> list[Tensor]:
+        """Return hidden states of tokens in this rank's slice.
+
+        Args:
+            input_ids_T, sequences: see `forward`.
+            layers: numbers of layers, as in `hidden_states` of transformers: 0 is the embedding,
+                and i is the output of layer i. The output of the last layer is normalized.
+        Returns:
+            [t, D] for each number, in the order of `layers`.
+        """
+        found = {}
+        for layer, (x_tD, update_tD) in enumerate(self._states(input_ids_T, sequences)):
+            if layer in layers:
+                found[layer] = x_tD + update_tD
+        last = len(self.layers)
+        if last in found:
+            found[last] = self.norm(found[last])
+        return [found[layer] for layer in layers]
+
+    def _states(
+        self, input_ids_T: Tensor, sequences: SequenceLayout
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the residual stream [t, D] and an update [t, D]: those of the embedding, then those
+        of each layer. The hidden state is their sum.
+
+        A layer does not add its update to the residual stream. The next layer does. A fused kernel
+        of backend te can then add and normalize in one pass over memory.
+        """
+        # The index of a token's span is the number of spans that end at or before the token.
+        tokens_T = torch.arange(input_ids_T.numel(), dtype=torch.int32, device=input_ids_T.device)
+        span_T = torch.searchsorted(sequences.cu_seqlens[1:], tokens_T, right=True)
+        update_tD = self._embed(input_ids_T, sequences, span_T)
+        with torch.autocast(update_tD.device.type, enabled=False):
+            angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
+        context = self._backend.Context(sequences, angles_TR, self._slices)
+        x_tD = torch.zeros_like(update_tD)
+        yield x_tD, update_tD
+        for layer in self.layers:
+            x_tD, update_tD = layer(x_tD, update_tD, context)
+            yield x_tD, update_tD
 
     def _embed(self, input_ids_T: Tensor, sequences: SequenceLayout, span_T: Tensor) -> Tensor:
         """Return embeddings [t, D] of this rank's slice, with ESM-2's token dropout. The embedding

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from pipeline.service.children.append_request import AppendRequest, Outcome
-from pipeline.service.children.run_child import python_environment, run_child
+from pipeline.service.children.run_child import run_child
 from pipeline.service.event_log import log
 from pipeline.service.stop_signal import StopSignal
+from schemas.python_environment import python_environment
 
 _MODULE = "pipeline.service.children.append_process"
 

@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from pipeline.service.errors import StopRequestedError
@@ -19,14 +18,7 @@ FINISH_SECONDS: Final = 5.0
 """Time in seconds that a child has to finish after the service was asked to stop."""
 _INTERRUPT_SECONDS: Final = 2.0
 """Time in seconds that a child has to end after SIGTERM, before it is killed."""
-_PACKAGES_FOLDER: Final = str(Path(__file__).parents[3])
 _TICK: Final = 0.1
-
-
-def python_environment(more: Mapping[str, str] = {}) -> dict[str, str]:
-    """Return an environment in which Python finds our packages first (decision 0014)."""
-    path = os.pathsep.join(filter(None, (_PACKAGES_FOLDER, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", **more}
 
 
 def run_child(

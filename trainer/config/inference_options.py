@@ -1,0 +1,104 @@
+"""Options of `thdpack embed` and `thdpack score`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Optional, TypeVar
+
+import tyro
+
+from schemas.text.option_checks import check_range
+from schemas.text.option_help import (
+    InvalidOptionError,
+    own_errors,
+    suggest_choices,
+    with_flowing_help,
+)
+from schemas.text.option_words import check_words, one_line_errors
+from trainer.config.compute_options import Backend, Precision
+
+Options = TypeVar("Options", bound="InferenceOptions")
+Dtype = Literal["fp32", "fp16", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InferenceOptions:
+    """Model, data and computation."""
+
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
+    """Folder of a run of `thdpack train`, of an export of a run, or of published ESM-2 weights in
+    the format of Hugging Face. For a run, the model of its last step is used."""
+    data: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DATA")]
+    """A dataset that `thdpack preprocess` wrote (folder or URL), or FASTA files."""
+    out: Annotated[str, tyro.conf.arg(metavar="DIR")]
+    """Folder to write to. If it holds an interrupted run of the same command, that run
+    continues."""
+    max_seq_len: int = 0
+    """Maximum number of tokens that the model sees at once, <cls> and <eos> included. Longer
+    sequences are cut into windows. 0: 1024 for FASTA, and for a dataset its own --max-seq-len."""
+    overlap: Optional[int] = None  # noqa: UP045 (tyro needs 0.1 s to understand `int | None`)
+    """Number of residues that two neighbouring windows of a long sequence share, at least. A
+    residue in an overlap takes its result from the window in which it is farther from the ends.
+    Default: 256, or half a window if that is less."""
+    row_tokens: int = 0
+    """Number of tokens in a forward pass. Sequences are packed into rows of this length. 0: 65536
+    on a GPU, 4096 on a CPU."""
+    backend: Backend = "auto"
+    """Implementation of the layers; see `thdpack train PRESET --help`."""
+    precision: Precision = "auto"
+    """Precision of matrix products. auto: bf16 on a GPU, fp32 on a CPU. fp8-current is faster on
+    GPUs from Hopper on."""
+    format: Literal["parquet", "arrow"] = "parquet"
+    """Format of the output files."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "max_seq_len", "row_tokens", least=0)
+        if self.overlap is not None:
+            check_range(self, "overlap", least=0)
+        if 0 < self.max_seq_len < 3:
+            raise ValueError(f"--max-seq-len is {self.max_seq_len}, expected at least 3")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmbedOptions(InferenceOptions):
+    """Options of `thdpack embed`."""
+
+    pooling: str = "mean"
+    """Kinds of embeddings, separated by commas. mean: mean over the residues of a record. cls: the
+    hidden state of <cls>. residues: the hidden state of each residue."""
+    layers: str = "last"
+    """Layers whose hidden states are taken, separated by commas, numbered as in transformers'
+    `hidden_states`: 0 is the embedding, and `last` is the output of the last layer."""
+    dtype: Dtype = "fp32"
+    """Dtype of the embeddings in the output files. bf16 is stored as uint16, because Arrow and
+    Parquet have no bf16."""
+
+
+def parse_embed(words: Sequence[str]) -> EmbedOptions:
+    """Return the options of `thdpack embed`; see `parse`."""
+    return parse(words, EmbedOptions, "thdpack embed", "Compute embeddings with a trained model.")
+
+
+def parse(words: Sequence[str], options: type[Options], prog: str, description: str) -> Options:
+    """Return the options of a command line.
+
+    Raises:
+        SystemExit: the command line asks for --help (code 0) or is wrong (code 2).
+    """
+    with_flowing_help(options)
+    try:
+        check_words(words, options, prog=prog)
+        suggest_choices(words, options)
+        with own_errors(options), one_line_errors():
+            return tyro.cli(
+                options,
+                prog=prog,
+                description=description,
+                args=list(words),
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            )
+    except InvalidOptionError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,74 @@
+"""Open DATA: a dataset, or FASTA that a subprocess first makes into a temporary dataset."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pipeline.storage.read_manifest import read_manifest
+from pipeline.storage.urls import local_path
+from schemas.errors import ManifestError, OptionError, ThdpackError
+from schemas.manifest import MANIFEST_NAME
+from schemas.python_environment import python_environment
+
+DATASET: Final = ".dataset"
+"""Folder of the temporary dataset, inside the output folder."""
+_LONGEST: Final = 65_536
+"""Maximum length of a sequence in a temporary dataset, in tokens. A longer record becomes several
+sequences. The longest protein known has about 45,000 residues."""
+_FASTA_OPTIONS: Final = (
+    *("--split", "train=1"),
+    *("--long", "split"),
+    *("--capacity", str(_LONGEST)),
+    *("--max-seq-len", str(_LONGEST)),
+    *("--max-seqs", str(_LONGEST // 16)),
+    *("--packer", "next-fit"),
+)
+
+
+def is_dataset(data: Sequence[str]) -> bool:
+    """Return whether DATA is a dataset. Otherwise it is a list of FASTA files.
+
+    Raises:
+        DatasetError: the store cannot be reached.
+    """
+    if len(data) != 1:
+        return False
+    path = local_path(data[0])
+    if path is not None:
+        return (path / MANIFEST_NAME).exists()
+    try:
+        read_manifest(data[0])
+    except ManifestError:
+        return False
+    return True
+
+
+def build_dataset(data: Sequence[str], out: Path) -> Path:
+    """Build the temporary dataset in `out`, and return its folder. If it exists, it is checked.
+
+    Raises:
+        OptionError: an input is standard input, which could not be read again after an
+            interruption.
+        ThdpackError: the build has failed. Its message is already on standard error.
+    """
+    if "-" in data:
+        raise OptionError("DATA is standard input: write the FASTA to a file first")
+    folder = out / DATASET
+    command = [sys.executable, "-m", "pipeline", "preprocess", *data, "--out", str(folder)]
+    done = subprocess.run(
+        [*command, *_FASTA_OPTIONS],
+        env=python_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode:
+        raise ThdpackError(
+            f"the inputs could not be made into a dataset: see the lines above (`thdpack "
+            f"preprocess` ended with exit code {done.returncode})"
+        )
+    return folder

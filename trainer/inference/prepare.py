@@ -1,0 +1,195 @@
+"""Prepare an inference run: load the model, open the data, and resolve options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipeline.storage.read_manifest import read_manifest
+from schemas.manifest import Manifest
+from schemas.text.phrases import plural
+from trainer import precision
+from trainer.config import ComputeOptions
+from trainer.config.inference_options import InferenceOptions
+from trainer.distributed.agreement import run_on_main
+from trainer.distributed.topology import Topology
+from trainer.inference.load_model import Weights, load_weights
+from trainer.inference.open_data import build_dataset, is_dataset
+from trainer.inference.packed_model import RowFunction
+from trainer.inference.parts import PARTS, Result
+from trainer.inference.rows import MULTIPLE
+from trainer.inference.settings import (
+    SETTINGS,
+    SUMMARY,
+    Settings,
+    check_same_settings,
+    read_settings,
+    write_settings,
+)
+
+_FASTA_LENGTH: Final = 1024
+"""Default of --max-seq-len for FASTA. ESM-2 was trained with this length."""
+_ROW_TOKENS: Final = {"cuda": 65_536, "cpu": 4_096}
+"""Default of --row-tokens."""
+_UNIT_SECONDS: Final = 10.0
+"""Approximate time that a unit takes. An interruption loses at most this work."""
+_FLOPS: Final = {"cuda": 5e14, "cpu": 1e11}
+"""Assumed number of operations per second, to choose the size of a unit."""
+_UNIT_TOKENS: Final = 16 << 20
+"""Maximum size of a unit in tokens. The results of a unit must fit into memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What a command computes.
+
+    command: embed or score.
+    name: what the command does, for the progress, such as "embedding".
+    results: columns of the output.
+    function: computes these columns.
+    more: options of the command, by name.
+    """
+
+    command: str
+    name: str
+    results: Sequence[Result]
+    function: RowFunction
+    more: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """An inference run that is ready to start or to continue.
+
+    compute: compute options, with `auto` resolved.
+    url: folder or URL of the dataset.
+    done: True if an earlier process has completed the run.
+    """
+
+    out: Path
+    topology: Topology
+    compute: ComputeOptions
+    weights: Weights
+    url: str
+    manifest: Manifest
+    work: Work
+    settings: Settings
+    done: bool
+
+    def description(self) -> str:
+        """Return the first line of the run's output."""
+        return (
+            f"model {self.weights.source} · {plural(self.weights.options.parameters, 'parameter')} "
+            f"· backend {self.settings.backend} · precision {self.settings.precision} · rows of "
+            f"{self.settings.row_tokens:,} tokens"
+        )
+
+
+def prepare(
+    options: InferenceOptions, topology: Topology, plan: Callable[[Weights], Work]
+) -> Prepared:
+    """Load the model, open the data, and compare the options with an interrupted run's.
+
+    Args:
+        plan: function that returns the work for a model.
+    Raises:
+        ValueError, ThdpackError: options, model or data cannot be used.
+    """
+    out = Path(options.out)
+    compute = _resolved(options, topology)
+    weights = load_weights(options.model, topology)
+    work = plan(weights)
+    url: str = run_on_main(topology, lambda: _dataset(options, out))
+    manifest = read_manifest(url)
+
+    def settle() -> tuple[Settings, bool]:
+        before = read_settings(out / PARTS / SETTINGS) or read_settings(out / SUMMARY)
+        settings = _settings(options, compute, weights, manifest, work, topology, before)
+        if before:
+            check_same_settings(out, before, settings)
+        else:
+            write_settings(out / PARTS / SETTINGS, settings)
+        return settings, (out / SUMMARY).exists()
+
+    settings, done = run_on_main(topology, settle)
+    return Prepared(
+        out=out,
+        topology=topology,
+        compute=compute,
+        weights=weights,
+        url=url,
+        manifest=manifest,
+        work=work,
+        settings=settings,
+        done=done,
+    )
+
+
+def _resolved(options: InferenceOptions, topology: Topology) -> ComputeOptions:
+    """Return the compute options, with `auto` resolved. In FP8, weights are stored in FP8, which
+    saves a cast in each forward pass.
+    """
+    asked = ComputeOptions(backend=options.backend, precision=options.precision)
+    compute = precision.resolve(asked, topology.device)
+    if not precision.is_low(compute.precision):
+        return compute
+    asked = ComputeOptions(backend="te", precision=compute.precision, quantized_init=True)
+    return precision.resolve(asked, topology.device)
+
+
+def _dataset(options: InferenceOptions, out: Path) -> str:
+    """Return the folder or URL of the dataset. For FASTA, build it first."""
+    if is_dataset(options.data):
+        return options.data[0]
+    out.mkdir(parents=True, exist_ok=True)
+    return str(build_dataset(options.data, out))
+
+
+def _settings(
+    options: InferenceOptions,
+    compute: ComputeOptions,
+    weights: Weights,
+    manifest: Manifest,
+    work: Work,
+    topology: Topology,
+    before: Settings | None,
+) -> Settings:
+    """Return the settings of the run. Sizes that the user left open are those of an interrupted
+    run.
+
+    Raises:
+        ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
+    """
+    kind = topology.device.type
+    own = manifest.max_seq_len if is_dataset(options.data) else _FASTA_LENGTH
+    longest = options.max_seq_len or own
+    default = before.row_tokens if before else max(_ROW_TOKENS[kind], longest)
+    row_tokens = -(-(options.row_tokens or default) // MULTIPLE) * MULTIPLE
+    if longest > row_tokens:
+        raise ValueError(
+            f"--row-tokens is {options.row_tokens}, expected at least {longest}, the maximum "
+            "length of a sequence in tokens (--max-seq-len)"
+        )
+    overlap = options.overlap if options.overlap is not None else min(256, (longest - 2) // 2)
+    if overlap >= longest - 2:
+        raise ValueError(
+            f"--overlap is {overlap}, expected less than {longest - 2}, the number of residues "
+            "that fit into --max-seq-len"
+        )
+    seconds = 2 * weights.options.parameters / _FLOPS[kind]  # for a token
+    unit = min(_UNIT_TOKENS, _UNIT_SECONDS / seconds) / manifest.capacity
+    return Settings(
+        command=work.command,
+        model=weights.digest,
+        dataset=manifest.digest,
+        unit_buckets=before.unit_buckets if before else max(1, int(unit)),
+        row_tokens=row_tokens,
+        max_seq_len=longest,
+        overlap=overlap,
+        backend=compute.backend,
+        precision=compute.precision,
+        format=options.format,
+        more=dict(work.more),
+    )

@@ -1,0 +1,138 @@
+"""Run a model on all units of a dataset, and join the results."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pipeline.storage.atomic_write import sync_folder
+from schemas.text.phrases import plural
+from trainer.config.inference_options import InferenceOptions
+from trainer.distributed.agreement import all_gather, run_on_main
+from trainer.distributed.topology import Topology
+from trainer.inference.assemble import assemble, output_path
+from trainer.inference.load_model import Weights
+from trainer.inference.open_data import DATASET
+from trainer.inference.packed_model import Launched, PackedModel
+from trainer.inference.parts import PARTS, Parts
+from trainer.inference.prepare import Prepared, Work, prepare
+from trainer.inference.progress import InferenceProgress
+from trainer.inference.rows import PackedRow, RowShape, rows_of
+from trainer.inference.settings import SETTINGS, SUMMARY
+from trainer.inference.units import Unit, Units
+from trainer.inference.window_index import WindowIndex
+
+
+def run_units(
+    options: InferenceOptions, topology: Topology, plan: Callable[[Weights], Work]
+) -> None:
+    """Compute the results of each record, and write them to OUT.
+
+    Args:
+        plan: function that returns the work for a model.
+    Raises:
+        ValueError, ThdpackError: options, model or data cannot be used.
+    """
+    run = prepare(options, topology, plan)
+    if run.done:
+        if topology.is_main:
+            shutil.rmtree(run.out / DATASET, ignore_errors=True)
+            print(f"{run.out} is complete already: nothing to do")
+        return
+    units = Units(run.url, run.manifest, buckets=run.settings.unit_buckets)
+    parts = Parts(run.out / PARTS, run.work.results)
+    started = time.perf_counter()
+    missing: list[Unit] = run_on_main(topology, lambda: parts.missing(units.all))
+    tokens = sum(split.tokens for split in run.manifest.splits.values())
+    progress = InferenceProgress(
+        name=run.work.name,
+        total=tokens * len(missing) // max(len(units.all), 1),
+        ranks=topology.world_size,
+        shown=topology.is_main,
+    )
+    with progress:
+        progress.say(run.description())
+        if len(missing) < len(units.all):
+            progress.say(
+                f"continuing: {len(units.all) - len(missing)} of {len(units.all)} parts exist"
+            )
+        _compute(run, units, missing[topology.rank :: topology.world_size], parts, progress)
+    units.close()
+    seconds = time.perf_counter() - started
+    partly = _assemble(run, options, [*units.all], parts)
+    run_on_main(topology, lambda: _finish(run))
+    if topology.is_main:
+        rows = sum(entry.rows for entry in run.manifest.records)
+        computed = f"{progress.done:,} tokens in {seconds:,.1f} s"
+        print(f"wrote {plural(rows, 'row')} to {run.out} ({computed})")
+        if partly:
+            print(
+                f"warning: {plural(partly, 'record')} are longer than the dataset's sequences, and "
+                "the results are about the part that the dataset holds (column used_residues). For "
+                "whole records, give the FASTA as DATA"
+            )
+
+
+def _compute(
+    run: Prepared, units: Units, mine: Sequence[Unit], parts: Parts, progress: InferenceProgress
+) -> None:
+    """Write the parts of this rank's units."""
+    compute, topology = run.compute, run.topology
+    # every rank must call this, because rank 0 sends the weights
+    esm2 = run.weights.on_device(compute, topology)
+    model = PackedModel(esm2, compute, topology, run.work.function)
+    for unit, rows in _rows_ahead(run, units, mine):
+        with parts.written(unit) as writer:
+            # While the device computes a row, the host writes the results of the row before.
+            before: Launched | None = None
+            for row in rows:
+                launched = model.launch(row)
+                if before is not None:
+                    writer.write(before.row, before.wait())
+                before = launched
+                progress.advance(row.bucket.num_tokens)
+            if before is not None:
+                writer.write(before.row, before.wait())
+
+
+def _rows_ahead(
+    run: Prepared, units: Units, mine: Sequence[Unit]
+) -> Iterator[tuple[Unit, list[PackedRow]]]:
+    """Yield units with their rows. A thread reads and packs the next unit in advance."""
+    settings = run.settings
+    shape = RowShape(tokens=settings.row_tokens, longest=settings.max_seq_len)
+
+    def packed(unit: Unit) -> list[PackedRow]:
+        windows = units.windows(unit, longest=settings.max_seq_len, overlap=settings.overlap)
+        return list(rows_of(windows, shape))
+
+    with ThreadPoolExecutor(1) as thread:
+        coming = [thread.submit(packed, unit) for unit in mine[:1]]
+        for number, unit in enumerate(mine):
+            rows = coming.pop().result()
+            if number + 1 < len(mine):
+                coming.append(thread.submit(packed, mine[number + 1]))
+            yield unit, rows
+
+
+def _assemble(run: Prepared, options: InferenceOptions, units: Sequence[Unit], parts: Parts) -> int:
+    """Write the output files. Return the number of records whose results are about a part only."""
+    topology = run.topology
+    run_on_main(topology, lambda: None)  # all parts exist
+    index = WindowIndex([parts.path(unit) for unit in units])
+    partly = 0
+    for entry in run.manifest.records[topology.rank :: topology.world_size]:
+        path = output_path(run.out, entry, options.format)
+        partly += assemble(run.url, entry, index, run.work.results, path, options.format)
+    return sum(all_gather(topology, partly))
+
+
+def _finish(run: Prepared) -> None:
+    """Leave OUT/run.json, and remove intermediate files."""
+    os.replace(run.out / PARTS / SETTINGS, run.out / SUMMARY)
+    sync_folder(run.out)
+    shutil.rmtree(run.out / PARTS)
+    shutil.rmtree(run.out / DATASET, ignore_errors=True)

@@ -1,0 +1,70 @@
+"""Divide a dataset into units of work: groups of consecutive buckets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.reader import ShardReader
+from schemas.manifest import Manifest
+from schemas.shard import SPLITS
+from trainer.inference.windows import Window, windows_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """Buckets first … end - 1 of a split, in stored order. `number` is unique in the dataset."""
+
+    number: int
+    split: str
+    first: int
+    end: int
+
+
+class Units:
+    """All units of a dataset. They hold each sequence of variant 0 exactly once."""
+
+    def __init__(self, url: str | Path, manifest: Manifest, *, buckets: int) -> None:
+        """Args:
+        url: folder or URL of the dataset.
+        manifest: manifest of the generation to read.
+        buckets: number of buckets in a unit.
+        """
+        self._url, self._manifest = url, manifest
+        self._readers: dict[str, ShardReader] = {}
+        self.all: list[Unit] = []
+        for split in SPLITS:
+            total = manifest.splits[split].buckets if split in manifest.splits else 0
+            for first in range(0, total, buckets):
+                end = min(first + buckets, total)
+                self.all.append(Unit(number=len(self.all), split=split, first=first, end=end))
+
+    def windows(self, unit: Unit, *, longest: int, overlap: int) -> list[Window]:
+        """Return the windows of a unit; see `windows_of`.
+
+        Raises:
+            DatasetError: a shard is missing or damaged, or cannot be read.
+        """
+        reader = self._reader(unit.split)
+        return [
+            window
+            for number in range(unit.first, unit.end)
+            for window in windows_of(
+                reader[number],
+                reader.records(number),
+                reader.starts(number),
+                longest=longest,
+                overlap=overlap,
+            )
+        ]
+
+    def _reader(self, split: str) -> ShardReader:
+        if split not in self._readers:
+            self._readers[split] = ShardReader(
+                self._url, split, prefetch=0, generation=self._manifest.digest
+            )
+        return self._readers[split]
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
