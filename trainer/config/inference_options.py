@@ -55,6 +55,8 @@ class InferenceOptions:
     """Format of the output files."""
 
     def __post_init__(self) -> None:
+        if not self.data:
+            raise ValueError("DATA is missing: name a dataset or FASTA files after MODEL")
         check_range(self, "max_seq_len", "row_tokens", least=0)
         if self.overlap is not None:
             check_range(self, "overlap", least=0)
@@ -92,7 +94,7 @@ def parse(words: Sequence[str], options: type[Options], prog: str, description: 
     try:
         check_words(words, options, prog=prog)
         suggest_choices(words, options)
-        with own_errors(options), one_line_errors():
+        with own_errors(*options.__mro__[:-1]), one_line_errors():
             return tyro.cli(
                 options,
                 prog=prog,
