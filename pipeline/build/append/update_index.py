@@ -14,7 +14,7 @@ from pipeline.storage.folder import Folder
 from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry
 
-MOST_ROWS: Final = 4_000_000
+MOST_ROWS: Final = 1_000_000
 """Maximum number of records in a run, except if one records/ file has more. Sorting a run takes
 about 200 MB of memory."""
 MOST_SMALL: Final = 8

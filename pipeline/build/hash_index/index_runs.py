@@ -153,8 +153,12 @@ def _find_ordinals(
     low = hashes["low"][order].astype(np.uint64)
     found = np.full(hashes.size, -1, dtype=np.int64)
     for run in runs:
-        at, ordinal = _find(read_run(out, run), high, low)
-        found[order[at]] = ordinal
+        columns = read_run(out, run)
+        # runs of one build have different ranges of hashes, so most runs have few of these hashes
+        begin = np.searchsorted(high, columns.high[0]) if columns.high.size else high.size
+        end = np.searchsorted(high, columns.high[-1], side="right") if begin < high.size else begin
+        at, ordinal = _find(columns, high[begin:end], low[begin:end])
+        found[order[begin:end][at]] = ordinal
     return found
 
 
