@@ -50,8 +50,8 @@ class IndexRun:
     apart: bool = False
 
 
-def write_run(out: Folder, name: str, parts: Sequence[HashColumns]) -> IndexRun:
-    """Sort hashes, and write them as a run.
+def write_run(out: Folder, name: str, parts: list[HashColumns]) -> IndexRun:
+    """Sort hashes, and write them as a run. Empty the list `parts`, to free memory.
 
     Raises:
         BuildError: the file cannot be written.
