@@ -6,19 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.executors.cgroup_limits import CgroupLimits, cgroup_limits
+from tests.helpers.processes.cgroups import ENTER, cgroups, killed_for_memory
 from tests.helpers.processes.command_line import REPO
 
-PROGRAM = """
-import os, sys
-for folder in sys.argv[1:]:
-    with open(folder + "/cgroup.procs", "w") as file:
-        file.write(str(os.getpid()))
+PROGRAM = f"""
+{ENTER}
 from pipeline.build.options import PreprocessOptions
 from pipeline.executors.processes import cores
 from pipeline.executors.worker_count import workers_of
@@ -75,44 +73,40 @@ def test_without_cgroups_there_are_no_limits(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def limited(request: pytest.FixtureRequest) -> Iterator[list[Path]]:
-    """Yield the folders of new cgroups, of version 1 or 2, that may use one core and 700 MiB."""
-    own = dict.fromkeys(("cpu", "memory"), "/")
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        own |= dict.fromkeys(set(controllers.split(",")) & own.keys(), path)
-    mount, name = Path("/sys/fs/cgroup"), f"thdpack-test-{os.getpid()}"
-    old = (mount / "memory" / "memory.limit_in_bytes").exists()
-    folders = (
-        [mount / each / own[each].lstrip("/") / name for each in ("cpu", "memory")]
-        if old
-        else [mount / name]
-    )
+def limited() -> Iterator[list[Path]]:
+    """Yield the folders of new cgroups that may use one core and 700 MiB."""
     try:
-        for folder in folders:
-            folder.mkdir()
-        if old:
-            (folders[0] / "cpu.cfs_quota_us").write_text("100000")
-            (folders[1] / "memory.limit_in_bytes").write_text(str(700 << 20))
-        else:
-            (folders[0] / "cpu.max").write_text("100000 100000")
-            (folders[0] / "memory.max").write_text(str(700 << 20))
+        with cgroups(cores=1, memory=700 << 20) as folders:
+            yield folders
     except OSError as error:
-        for folder in folders:
-            with suppress(OSError):
-                folder.rmdir()
         pytest.skip(f"cgroups cannot be made here: {error}")
-    yield folders
-    for folder in folders:
-        folder.rmdir()
 
 
 def test_a_process_in_a_cgroup_of_one_core_uses_one_worker(limited: list[Path]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, limited)],
+    done = run(limited, "-c", PROGRAM)
+    assert done.stdout.split() == ["1", "1"]
+
+
+def test_a_build_in_a_cgroup_stays_within_its_memory(limited: list[Path], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    letters = rng.choice(np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8), 40_000_000)
+    with open(tmp_path / "made.fasta", "wb") as file:
+        for number in range(100_000):
+            part = letters[400 * number : 400 * number + 400]
+            file.write(b">p%d\n%b\n" % (number, part.tobytes()))
+    words = ("preprocess", tmp_path / "made.fasta", "--out", tmp_path / "dataset")
+    done = run(limited, "-c", f"{ENTER}\nfrom pipeline.cli.main import main; main()", *words)
+    assert "verified" in done.stdout
+    assert killed_for_memory(limited) == 0
+
+
+def run(limited: list[Path], *words: object) -> subprocess.CompletedProcess[str]:
+    """Run Python in the cgroups, and check that it succeeds."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
         cwd=REPO,
+        env={**os.environ, "CGROUPS": ":".join(map(str, limited))},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["1", "1"]
