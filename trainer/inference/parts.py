@@ -32,9 +32,10 @@ BF16: Final = {b"dtype": b"bfloat16"}
 _BATCH_BYTES: Final = 64 << 20
 """Approximate size of a record batch in a part."""
 
-Join = Literal["mean", "sum", "concatenate"]
+Join = Literal["mean", "exp_mean", "sum", "concatenate"]
 """How the values of a record's windows become the value of the record: their mean, weighted by the
-number of owned residues; their sum; or the values of all owned residues, in order."""
+number of owned residues; the exponential of this mean; their sum; or the values of all owned
+residues, in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

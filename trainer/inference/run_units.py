@@ -24,6 +24,7 @@ from trainer.inference.rows import PackedRow, RowShape, rows_of
 from trainer.inference.settings import SETTINGS, SUMMARY
 from trainer.inference.units import Unit, Units
 from trainer.inference.window_index import WindowIndex
+from trainer.inference.windows import one_residue_each
 
 
 def run_units(
@@ -42,11 +43,13 @@ def run_units(
             shutil.rmtree(run.out / DATASET, ignore_errors=True)
             print(f"{run.out} is complete already: nothing to do")
         return
-    units = Units(run.url, run.manifest, buckets=run.settings.unit_buckets)
+    units = Units(
+        run.url, run.manifest, buckets=run.settings.unit_buckets, pieces=run.settings.unit_pieces
+    )
     parts = Parts(run.out / PARTS, run.work.results)
     started = time.perf_counter()
     missing: list[Unit] = run_on_main(topology, lambda: parts.missing(units.all))
-    tokens = sum(split.tokens for split in run.manifest.splits.values())
+    tokens = _tokens(run)
     progress = InferenceProgress(
         name=run.work.name,
         total=tokens * len(missing) // max(len(units.all), 1),
@@ -63,7 +66,7 @@ def run_units(
     units.close()
     seconds = time.perf_counter() - started
     partly = _assemble(run, options, [*units.all], parts)
-    run_on_main(topology, lambda: _finish(run))
+    run_on_main(topology, lambda: finish(run))
     if topology.is_main:
         rows = sum(entry.rows for entry in run.manifest.records)
         computed = f"{progress.done:,} tokens in {seconds:,.1f} s"
@@ -98,6 +101,16 @@ def _compute(
                 writer.write(before.row, before.wait())
 
 
+def _tokens(run: Prepared) -> int:
+    """Return the approximate number of tokens to compute. Windows that overlap count once."""
+    splits = run.manifest.splits.values()
+    tokens = sum(split.tokens for split in splits)
+    if not run.work.per_residue:
+        return tokens
+    # a sequence of L tokens has L - 2 copies of L tokens, or of --max-seq-len
+    return min(sum(split.cost_sum for split in splits), tokens * run.settings.max_seq_len)
+
+
 def _rows_ahead(
     run: Prepared, units: Units, mine: Sequence[Unit]
 ) -> Iterator[tuple[Unit, list[PackedRow]]]:
@@ -107,6 +120,8 @@ def _rows_ahead(
 
     def packed(unit: Unit) -> list[PackedRow]:
         windows = units.windows(unit, longest=settings.max_seq_len, overlap=settings.overlap)
+        if run.work.per_residue:
+            windows = one_residue_each(windows, piece=unit.piece, pieces=unit.pieces)
         return list(rows_of(windows, shape))
 
     with ThreadPoolExecutor(1) as thread:
@@ -130,7 +145,7 @@ def _assemble(run: Prepared, options: InferenceOptions, units: Sequence[Unit], p
     return sum(all_gather(topology, partly))
 
 
-def _finish(run: Prepared) -> None:
+def finish(run: Prepared) -> None:
     """Leave OUT/run.json, and remove intermediate files."""
     os.replace(run.out / PARTS / SETTINGS, run.out / SUMMARY)
     sync_folder(run.out)

@@ -1,0 +1,128 @@
+"""`thdpack score --mutations`: write a table of mutants with their scores."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.errors import OptionError, ThdpackError
+from schemas.text.phrases import plural
+from trainer.checkpoints.atomic_write import write
+from trainer.config.score_options import DEFAULT_MEASURED, ScoreOptions
+from trainer.distributed.agreement import all_gather, run_on_main
+from trainer.distributed.topology import Topology
+from trainer.inference.load_model import load_weights
+from trainer.inference.packed_model import PackedModel
+from trainer.inference.prepare import resolved_compute, row_sizes
+from trainer.inference.rows import MULTIPLE, PackedRow, RowShape, rows_of
+from trainer.scores.marginals import (
+    LOG_PROBABILITIES,
+    collected,
+    mutant_scores,
+    predict,
+    predict_masked,
+    wild_type_windows,
+)
+from trainer.scores.mutation_table import MutationTable, read_mutation_table
+from trainer.scores.rank_correlation import spearman
+from trainer.scores.wild_type import read_wild_type
+
+COLUMNS: Final = {"wild-type": "wild_type_marginal", "masked": "masked_marginal"}
+"""Name of the column with the scores, by --marginals."""
+
+
+def score_table(options: ScoreOptions, topology: Topology) -> None:
+    """Score the mutants of --mutations, and write them to OUT. All ranks must call this.
+
+    Raises:
+        OptionError, ThdpackError, ValueError: options, model, table or wild type cannot be used.
+    """
+    table, wild_type = run_on_main(topology, lambda: _read(options))
+    weights = load_weights(options.model, topology)
+    compute = resolved_compute(options, topology)
+    row_tokens, longest, overlap = row_sizes(options, topology)
+    masked = options.marginals == "masked"
+    windows = wild_type_windows(
+        wild_type, table.mutants, masked=masked, longest=longest, overlap=overlap
+    )
+    used = sum(window.tokens.size for window in windows)
+    # a short wild type needs no long row
+    tokens = min(row_tokens, -(-used // MULTIPLE) * MULTIPLE)
+    rows = list(rows_of(windows, RowShape(tokens=tokens, longest=longest)))
+    model = PackedModel(
+        weights.on_device(compute, topology),
+        compute,
+        topology,
+        predict_masked if masked else predict,
+    )
+    mine: list[tuple[PackedRow, NDArray[np.float32]]] = []
+    for row in rows[topology.rank :: topology.world_size]:
+        found = model.launch(row).wait()
+        mine.append((row, found[LOG_PROBABILITIES].numpy().copy()))
+    # each residue has one owner, and all others have zeros
+    log_p = sum(all_gather(topology, collected(mine, len(wild_type))))
+    scores = mutant_scores(log_p, table.mutants)
+    said = run_on_main(topology, lambda: _write(options, table, scores))
+    if topology.is_main:
+        print(said)
+
+
+def _read(options: ScoreOptions) -> tuple[MutationTable, str]:
+    """Return the table and its wild type, and check all columns before the model is loaded."""
+    out = Path(options.out)
+    if os.path.exists(out) and os.path.samefile(out, options.mutations):
+        raise OptionError(f"--out {out} is the table of --mutations: choose another --out")
+    if out.is_dir():
+        raise OptionError(
+            f"--out {out} is a folder: with --mutations, OUT is the CSV file to write"
+        )
+    table = read_mutation_table(options.mutations)
+    column = COLUMNS[options.marginals]
+    if column in table.columns:
+        raise ThdpackError(f"{options.mutations}:1: the table has a column {column} already")
+    wild_type = read_wild_type(options.wild_type) if options.wild_type else table.wild_type()
+    table.check(wild_type)
+    if options.measured:
+        table.numbers(options.measured)
+    return table, wild_type
+
+
+def _write(options: ScoreOptions, table: MutationTable, scores: NDArray[np.float64]) -> str:
+    """Write the table with the scores. Return the line to print."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*table.columns, COLUMNS[options.marginals]])
+    for row, score in zip(table.rows, scores.tolist(), strict=True):
+        writer.writerow([*row, repr(score)])
+    out = Path(options.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write(out, text.getvalue())
+    said = f"wrote scores of {plural(len(table.rows), 'mutant')} to {out}"
+    measured = options.measured or DEFAULT_MEASURED
+    if measured not in table.columns:
+        return said
+    return f"{said} · {correlation(table, scores, measured)}"
+
+
+def correlation(table: MutationTable, scores: NDArray[np.float64], measured: str) -> str:
+    """Return Spearman's correlation of scores with a column, in words."""
+    rho, count = correlated(scores, table.numbers(measured))
+    of_rows = "" if count == len(table.rows) else f" of {plural(count, 'measured mutant')}"
+    if math.isnan(rho):
+        return f"no Spearman correlation with {measured}{of_rows}, because all values are equal"
+    return f"Spearman {rho:.4f} with {measured}{of_rows}"
+
+
+def correlated(scores: NDArray[np.float64], measured: NDArray[np.float64]) -> tuple[float, int]:
+    """Return Spearman's correlation over the mutants with a finite measured value, and their
+    number.
+    """
+    known = np.isfinite(measured)
+    return spearman(scores[known], measured[known]), int(known.sum())
