@@ -91,7 +91,7 @@ def parse(words: Sequence[str], options: type[Options], prog: str, description: 
     try:
         check_words(words, options, prog=prog)
         suggest_choices(words, options)
-        with own_errors(options), one_line_errors():
+        with own_errors(*options.__mro__[:-1]), one_line_errors():
             return tyro.cli(
                 options,
                 prog=prog,

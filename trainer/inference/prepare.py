@@ -220,10 +220,19 @@ def row_sizes(
             f"--row-tokens is {options.row_tokens}, expected at least {longest}, the maximum "
             "length of a sequence in tokens (--max-seq-len)"
         )
-    overlap = options.overlap if options.overlap is not None else min(256, (longest - 2) // 2)
+    overlap = options.overlap if options.overlap is not None else default_overlap(longest)
     if overlap >= longest - 2:
         raise ValueError(
             f"--overlap is {overlap}, expected less than {longest - 2}, the number of residues "
             "that fit into --max-seq-len"
         )
     return row_tokens, longest, overlap
+
+
+def default_overlap(longest: int) -> int:
+    """Return the default of --overlap.
+
+    Args:
+        longest: maximum length of a window in tokens.
+    """
+    return min(256, (longest - 2) // 2)

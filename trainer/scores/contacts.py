@@ -40,12 +40,12 @@ from trainer.feed import Row
 from trainer.inference.packed_model import PackedModel
 from trainer.inference.prepare import Prepared, Work, prepare
 from trainer.inference.progress import InferenceProgress
-from trainer.inference.record_names import record_names
 from trainer.inference.rows import PackedRow, RowShape, packed_row
 from trainer.inference.run_units import finish
 from trainer.inference.units import Units
 from trainer.inference.windows import Window
 from trainer.model.esm2 import Esm2
+from trainer.scores.record_names import record_names
 
 _FIRST: Final = ESM2.id("L")
 _LETTERS: Final = 20

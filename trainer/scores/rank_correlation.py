@@ -24,6 +24,16 @@ def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return float(first @ second) / scale if scale else math.nan
 
 
+def correlated(scores: NDArray[np.float64], measured: NDArray[np.float64]) -> tuple[float, int]:
+    """Return Spearman's correlation over the mutants with a finite measured value, and their
+    number. The correlation is NaN if it does not exist, or if a score is not finite.
+    """
+    known = np.isfinite(measured)
+    if not np.isfinite(scores[known]).all():
+        return math.nan, int(known.sum())
+    return spearman(scores[known], measured[known]), int(known.sum())
+
+
 def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rank of each value, counted from 1. Equal values get the average of their ranks.
 

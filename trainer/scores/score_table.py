@@ -31,7 +31,7 @@ from trainer.scores.marginals import (
     wild_type_windows,
 )
 from trainer.scores.mutation_table import MutationTable, read_mutation_table
-from trainer.scores.rank_correlation import spearman
+from trainer.scores.rank_correlation import correlated
 from trainer.scores.wild_type import read_wild_type
 
 COLUMNS: Final = {"wild-type": "wild_type_marginal", "masked": "masked_marginal"}
@@ -116,13 +116,5 @@ def correlation(table: MutationTable, scores: NDArray[np.float64], measured: str
     rho, count = correlated(scores, table.numbers(measured))
     of_rows = "" if count == len(table.rows) else f" of {plural(count, 'measured mutant')}"
     if math.isnan(rho):
-        return f"no Spearman correlation with {measured}{of_rows}, because all values are equal"
+        return f"no Spearman correlation with {measured}{of_rows}, which needs different values"
     return f"Spearman {rho:.4f} with {measured}{of_rows}"
-
-
-def correlated(scores: NDArray[np.float64], measured: NDArray[np.float64]) -> tuple[float, int]:
-    """Return Spearman's correlation over the mutants with a finite measured value, and their
-    number.
-    """
-    known = np.isfinite(measured)
-    return spearman(scores[known], measured[known]), int(known.sum())
