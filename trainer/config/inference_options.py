@@ -17,7 +17,7 @@ from schemas.text.option_help import (
     with_flowing_help,
 )
 from schemas.text.option_words import check_words, one_line_errors
-from trainer.config.compute_options import Backend, Precision
+from trainer.config.compute_options import Backend
 
 Options = TypeVar("Options", bound="InferenceOptions")
 Dtype = Literal["fp32", "fp16", "bf16"]
@@ -47,9 +47,10 @@ class InferenceOptions:
     on a GPU, 4096 on a CPU."""
     backend: Backend = "auto"
     """Implementation of the layers; see `thdpack train PRESET --help`."""
-    precision: Precision = "auto"
-    """Precision of matrix products. auto: bf16 on a GPU, fp32 on a CPU. fp8-current is faster on
-    GPUs from Hopper on."""
+    precision: Literal["auto", "fp32", "bf16", "fp8"] = "auto"
+    """Precision of matrix products. auto: bf16 on a GPU, fp32 on a CPU. fp8 is faster and less
+    exact. It needs backend te, and a GPU of compute capability 8.9 or above (Ada, Hopper,
+    Blackwell). docs/guides/inference.md has the errors."""
     format: Literal["parquet", "arrow"] = "parquet"
     """Format of the output files."""
 

@@ -39,17 +39,22 @@ class Weights:
     digest: str
     tensors: Mapping[str, Tensor]
 
-    def on_device(self, compute: ComputeOptions, topology: Topology) -> Esm2:
+    def on_device(self, compute: ComputeOptions, topology: Topology, *, fp8: bool = False) -> Esm2:
         """Return the model on the device of this rank. All ranks must call this.
 
         Args:
             compute: compute options, with `auto` resolved.
+            fp8: True to run matrix products in FP8 (backend te only).
         """
         model = build(self.options, compute)
         for parameter in model.parameters():
             parameter.data = parameter.data.to(precision.stored_dtype(compute))
             parameter.requires_grad_(False)
         fill(model, self.tensors, seed=0, topology=topology)
+        if fp8:
+            from trainer.model.layer_fp8 import to_fp8  # needs Transformer Engine
+
+            to_fp8(model)
         return model.eval()
 
 

@@ -54,7 +54,11 @@ class PackedModel:
         self._owned: Tensor | None = None
         self._row: Row | None = None
         self._run: Callable[[], Mapping[str, Tensor]] = self._forward
-        if topology.device.type == "cuda" and compute.backend == "te":
+        if (
+            topology.device.type == "cuda"
+            and compute.backend == "te"
+            and compute.precision == "bf16"
+        ):
             self._run = GraphReplay(self._forward, torch.cuda.graph_pool_handle())
 
     @torch.inference_mode()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import torch
+
 from pipeline.storage.read_manifest import read_manifest
 from schemas.manifest import Manifest
 from schemas.text.phrases import plural
@@ -30,6 +32,7 @@ from trainer.inference.settings import (
     write_settings,
 )
 
+_FP8_FROM: Final = (8, 9)
 _FASTA_LENGTH: Final = 1024
 """Default of --max-seq-len for FASTA. ESM-2 was trained with this length."""
 _ROW_TOKENS: Final = {"cuda": 65_536, "cpu": 4_096}
@@ -131,15 +134,24 @@ def prepare(
 
 
 def resolved_compute(options: InferenceOptions, topology: Topology) -> ComputeOptions:
-    """Return the compute options, with `auto` resolved. In FP8, weights are stored in FP8, which
-    saves a cast in each forward pass.
+    """Return the compute options, with `auto` resolved. For --precision fp8, they are those of a
+    model in bf16, whose layers are converted later.
+
+    Raises:
+        ValueError: this machine does not support the options.
     """
-    asked = ComputeOptions(backend=options.backend, precision=options.precision)
-    compute = precision.resolve(asked, topology.device)
-    if not precision.is_low(compute.precision):
-        return compute
-    asked = ComputeOptions(backend="te", precision=compute.precision, quantized_init=True)
-    return precision.resolve(asked, topology.device)
+    if options.precision != "fp8":
+        asked = ComputeOptions(backend=options.backend, precision=options.precision)
+        return precision.resolve(asked, topology.device)
+    cuda = topology.device.type == "cuda"
+    if not cuda or torch.cuda.get_device_capability(topology.device) < _FP8_FROM:
+        raise ValueError(
+            "--precision fp8 needs a GPU of compute capability 8.9 or above (Ada, Hopper, "
+            "Blackwell): use --precision bf16"
+        )
+    if options.backend == "torch":
+        raise ValueError("--precision fp8 needs --backend te, but --backend is torch")
+    return precision.resolve(ComputeOptions(backend="te", precision="bf16"), topology.device)
 
 
 def _dataset(options: InferenceOptions, out: Path) -> str:
@@ -185,7 +197,7 @@ def _settings(
         max_seq_len=longest,
         overlap=overlap,
         backend=compute.backend,
-        precision=compute.precision,
+        precision=options.precision if options.precision == "fp8" else compute.precision,
         format=options.format,
         more=dict(work.more),
     )

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from pipeline.storage.atomic_write import sync_folder
 from schemas.text.phrases import plural
@@ -40,19 +41,18 @@ def run_units(
     run = prepare(options, topology, plan)
     if run.done:
         if topology.is_main:
-            shutil.rmtree(run.out / DATASET, ignore_errors=True)
+            _remove_intermediate(run.out)
             print(f"{run.out} is complete already: nothing to do")
         return
     units = Units(
         run.url, run.manifest, buckets=run.settings.unit_buckets, pieces=run.settings.unit_pieces
     )
     parts = Parts(run.out / PARTS, run.work.results)
-    started = time.perf_counter()
     missing: list[Unit] = run_on_main(topology, lambda: parts.missing(units.all))
-    tokens = _tokens(run)
+    tokens = _tokens(run) * len(missing) // max(len(units.all), 1)
     progress = InferenceProgress(
         name=run.work.name,
-        total=tokens * len(missing) // max(len(units.all), 1),
+        total=tokens,
         ranks=topology.world_size,
         shown=topology.is_main,
     )
@@ -62,15 +62,17 @@ def run_units(
             progress.say(
                 f"continuing: {len(units.all) - len(missing)} of {len(units.all)} parts exist"
             )
-        _compute(run, units, missing[topology.rank :: topology.world_size], parts, progress)
+        model = model_of(run)
+        started = time.perf_counter()
+        _compute(run, model, units, missing[topology.rank :: topology.world_size], parts, progress)
     units.close()
-    seconds = time.perf_counter() - started
-    partly = _assemble(run, options, [*units.all], parts)
+    partly = _assemble(run, options, units.all, parts)
     run_on_main(topology, lambda: finish(run))
+    seconds = time.perf_counter() - started
     if topology.is_main:
         rows = sum(entry.rows for entry in run.manifest.records)
-        computed = f"{progress.done:,} tokens in {seconds:,.1f} s"
-        print(f"wrote {plural(rows, 'row')} to {run.out} ({computed})")
+        rate = f"{tokens:,} tokens in {seconds:,.1f} s, without the start"
+        print(f"wrote {plural(rows, 'row')} to {run.out} ({rate})")
         if partly:
             print(
                 f"warning: {plural(partly, 'record')} are longer than the dataset's sequences, and "
@@ -79,14 +81,22 @@ def run_units(
             )
 
 
+def model_of(run: Prepared) -> PackedModel:
+    """Return the model on the device of this rank. All ranks must call this."""
+    compute, topology = run.compute, run.topology
+    esm2 = run.weights.on_device(compute, topology, fp8=run.settings.precision == "fp8")
+    return PackedModel(esm2, compute, topology, run.work.function)
+
+
 def _compute(
-    run: Prepared, units: Units, mine: Sequence[Unit], parts: Parts, progress: InferenceProgress
+    run: Prepared,
+    model: PackedModel,
+    units: Units,
+    mine: Sequence[Unit],
+    parts: Parts,
+    progress: InferenceProgress,
 ) -> None:
     """Write the parts of this rank's units."""
-    compute, topology = run.compute, run.topology
-    # every rank must call this, because rank 0 sends the weights
-    esm2 = run.weights.on_device(compute, topology)
-    model = PackedModel(esm2, compute, topology, run.work.function)
     for unit, rows in _rows_ahead(run, units, mine):
         with parts.written(unit) as writer:
             # While the device computes a row, the host writes the results of the row before.
@@ -149,5 +159,9 @@ def finish(run: Prepared) -> None:
     """Leave OUT/run.json, and remove intermediate files."""
     os.replace(run.out / PARTS / SETTINGS, run.out / SUMMARY)
     sync_folder(run.out)
-    shutil.rmtree(run.out / PARTS)
-    shutil.rmtree(run.out / DATASET, ignore_errors=True)
+    _remove_intermediate(run.out)
+
+
+def _remove_intermediate(out: Path) -> None:
+    for name in (PARTS, DATASET):
+        shutil.rmtree(out / name, ignore_errors=True)

@@ -41,7 +41,7 @@ from trainer.inference.packed_model import PackedModel
 from trainer.inference.prepare import Prepared, Work, prepare
 from trainer.inference.progress import InferenceProgress
 from trainer.inference.rows import PackedRow, RowShape, packed_row
-from trainer.inference.run_units import finish
+from trainer.inference.run_units import finish, model_of
 from trainer.inference.units import Units
 from trainer.inference.windows import Window
 from trainer.model.esm2 import Esm2
@@ -102,9 +102,7 @@ def write_contacts(options: ScoreOptions, topology: Topology) -> None:
     )
     with progress:
         progress.say(run.description())
-        model = PackedModel(
-            run.weights.on_device(run.compute, topology), run.compute, topology, _logits
-        )
+        model = model_of(run)
         shape = RowShape(tokens=run.settings.row_tokens, longest=run.settings.max_seq_len)
         for target in mine[topology.rank :: topology.world_size]:
             _save(target.path, contact_map(_jacobian(model, target.window, shape)))

@@ -57,7 +57,7 @@ def score_table(options: ScoreOptions, topology: Topology) -> None:
     tokens = min(row_tokens, -(-used // MULTIPLE) * MULTIPLE)
     rows = list(rows_of(windows, RowShape(tokens=tokens, longest=longest)))
     model = PackedModel(
-        weights.on_device(compute, topology),
+        weights.on_device(compute, topology, fp8=options.precision == "fp8"),
         compute,
         topology,
         predict_masked if masked else predict,

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Final
 
 from tests.helpers.processes.ranks import Job
 
@@ -24,13 +21,6 @@ def refused(*words: object) -> tuple[int, str]:
         code = job.wait()
     assert code, job.said
     return code, job.said
-
-
-def rows(out: Path) -> list[dict[str, Any]]:
-    """Return the rows of all output files, in the order of ordinals."""
-    tables = [pq.read_table(path) for path in sorted(out.glob("*.parquet"))]
-    found: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist()
-    return sorted(found, key=lambda row: int(row["ordinal"]))
 
 
 def content(out: Path) -> dict[str, bytes]:

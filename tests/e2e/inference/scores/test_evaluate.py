@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.inference.scores.test_mutations import assay, wild_type
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.data.many_shards import LONGEST, MAX_SEQ_LEN
+from tests.helpers.processes.inference import rows
 from tests.helpers.processes.ranks import TRAIN, Job
 from tests.helpers.processes.runs import (
     EVERY,
@@ -23,7 +24,7 @@ from tests.helpers.processes.runs import (
     start,
     train,
 )
-from tests.helpers.processes.scores import rows, score
+from tests.helpers.processes.scores import score
 
 AT: Final = [*range(EVERY, STEPS + 1, EVERY)]
 """Steps of the validations."""

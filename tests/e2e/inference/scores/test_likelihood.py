@@ -11,8 +11,9 @@ import pytest
 from tests.helpers.data.corpus import LETTERS, fasta
 from tests.helpers.oracles.slow_scores import LogP, own, slow_log_p
 from tests.helpers.processes.command_line import preprocess
+from tests.helpers.processes.inference import rows
 from tests.helpers.processes.ranks import Job
-from tests.helpers.processes.scores import content, rows, score
+from tests.helpers.processes.scores import content, score
 
 WINDOW: Final = 64
 """Value of --max-seq-len: a window has 62 residues."""
