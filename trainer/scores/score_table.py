@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,13 +16,15 @@ from numpy.typing import NDArray
 from schemas.errors import OptionError, ThdpackError
 from schemas.text.phrases import plural
 from trainer.checkpoints.atomic_write import write
+from trainer.config import ComputeOptions
 from trainer.config.score_options import DEFAULT_MEASURED, ScoreOptions
 from trainer.distributed.agreement import all_gather, run_on_main
 from trainer.distributed.topology import Topology
 from trainer.inference.load_model import load_weights
 from trainer.inference.packed_model import PackedModel
 from trainer.inference.prepare import resolved_compute, row_sizes
-from trainer.inference.rows import MULTIPLE, PackedRow, RowShape, rows_of
+from trainer.inference.rows import MULTIPLE, RowShape, rows_of
+from trainer.model.esm2 import Esm2
 from trainer.scores.marginals import (
     LOG_PROBABILITIES,
     collected,
@@ -30,7 +33,7 @@ from trainer.scores.marginals import (
     predict_masked,
     wild_type_windows,
 )
-from trainer.scores.mutation_table import MutationTable, read_mutation_table
+from trainer.scores.mutation_table import MutationTable, Substitution, read_mutation_table
 from trainer.scores.rank_correlation import correlated
 from trainer.scores.wild_type import read_wild_type
 
@@ -44,37 +47,50 @@ def score_table(options: ScoreOptions, topology: Topology) -> None:
     Raises:
         OptionError, ThdpackError, ValueError: options, model, table or wild type cannot be used.
     """
-    table, wild_type = run_on_main(topology, lambda: _read(options))
+    table, wild_type = run_on_main(topology, lambda: read_checked(options))
     weights = load_weights(options.model, topology)
     compute = resolved_compute(options, topology)
-    row_tokens, longest, overlap = row_sizes(options, topology)
-    masked = options.marginals == "masked"
-    windows = wild_type_windows(
-        wild_type, table.mutants, masked=masked, longest=longest, overlap=overlap
-    )
-    used = sum(window.tokens.size for window in windows)
-    # a short wild type needs no long row
-    tokens = min(row_tokens, -(-used // MULTIPLE) * MULTIPLE)
-    rows = list(rows_of(windows, RowShape(tokens=tokens, longest=longest)))
-    model = PackedModel(
-        weights.on_device(compute, topology, fp8=options.precision == "fp8"),
-        compute,
-        topology,
-        predict_masked if masked else predict,
-    )
-    mine: list[tuple[PackedRow, NDArray[np.float32]]] = []
-    for row in rows[topology.rank :: topology.world_size]:
-        found = model.launch(row).wait()
-        mine.append((row, found[LOG_PROBABILITIES].numpy().copy()))
-    # each residue has one owner, and all others have zeros
-    log_p = sum(all_gather(topology, collected(mine, len(wild_type))))
+    model = weights.on_device(compute, topology, fp8=options.precision == "fp8")
+    log_p = predictions(options, topology, compute, model, table.mutants, wild_type)
     scores = mutant_scores(log_p, table.mutants)
-    said = run_on_main(topology, lambda: _write(options, table, scores))
+    said = run_on_main(topology, lambda: write_scores(options, table, scores))
     if topology.is_main:
         print(said)
 
 
-def _read(options: ScoreOptions) -> tuple[MutationTable, str]:
+def predictions(
+    options: ScoreOptions,
+    topology: Topology,
+    compute: ComputeOptions,
+    model: Esm2,
+    mutants: Sequence[Sequence[Substitution]],
+    wild_type: str,
+) -> NDArray[np.float32]:
+    """Return the log-probabilities at each residue of the wild type, float32[L, 33]; with
+    --marginals masked, only at the places of mutations. All ranks must call this.
+
+    Args:
+        compute: compute options, with `auto` resolved.
+    """
+    row_tokens, longest, overlap = row_sizes(options, topology)
+    masked = options.marginals == "masked"
+    windows = wild_type_windows(wild_type, mutants, masked=masked, longest=longest, overlap=overlap)
+    used = sum(window.tokens.size for window in windows)
+    # a short wild type needs no long row
+    tokens = min(row_tokens, -(-used // MULTIPLE) * MULTIPLE)
+    rows = list(rows_of(windows, RowShape(tokens=tokens, longest=longest)))
+    packed = PackedModel(model, compute, topology, predict_masked if masked else predict)
+    mine = []
+    for row in rows[topology.rank :: topology.world_size]:
+        found = packed.launch(row).wait()
+        mine.append((row, found[LOG_PROBABILITIES].numpy().copy()))
+    each: list[NDArray[np.float32]] = all_gather(topology, collected(mine, len(wild_type)))
+    # each residue has one owner, and all others have zeros
+    total: NDArray[np.float32] = np.sum(each, axis=0, dtype=np.float32)
+    return total
+
+
+def read_checked(options: ScoreOptions) -> tuple[MutationTable, str]:
     """Return the table and its wild type, and check all columns before the model is loaded."""
     out = Path(options.out)
     if os.path.exists(out) and os.path.samefile(out, options.mutations):
@@ -94,7 +110,7 @@ def _read(options: ScoreOptions) -> tuple[MutationTable, str]:
     return table, wild_type
 
 
-def _write(options: ScoreOptions, table: MutationTable, scores: NDArray[np.float64]) -> str:
+def write_scores(options: ScoreOptions, table: MutationTable, scores: NDArray[np.float64]) -> str:
     """Write the table with the scores. Return the line to print."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
