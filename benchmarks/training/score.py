@@ -7,8 +7,8 @@ The model has random weights and is already on the device. Two kinds of lines ar
 - thdpack: the work of `thdpack score --mutations` after loading the model: read the table, recover
   the wild type, run the model, score the mutants, write the table. `first` is the first call,
   which also compiles kernels; `seconds` is the median of the later calls.
-- transformers: a plain loop on the same weights and device, without reading and writing: one forward
-  pass (wild-type), or one for each masked place, one at a time (masked).
+- transformers: a plain loop on the same weights and device, without reading and writing: one
+  forward pass (wild-type), or one for each masked place, one at a time (masked).
 """
 
 from __future__ import annotations
