@@ -228,11 +228,11 @@ def _subcommand(options: Any) -> int:
             from pipeline.cli.plan import run_plan
 
             return run_plan(options)
-        case a.TrainArguments():
+        case a.TrainArguments() | a.EmbedArguments() | a.ScoreArguments():
             from pipeline.cli.arguments import UsageError
 
             raise UsageError(
-                "train runs only as `thdpack train …` or `python -m thdpack train …`; "
-                "if you typed that, install thdpack again"
+                "commands that need torch run only as `thdpack COMMAND …` or `python -m thdpack "
+                "COMMAND …`; if you typed that, install thdpack again"
             )
     raise AssertionError(f"no subcommand takes {options!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -88,16 +88,19 @@ def refuse_file(out: Path) -> None:
         raise ValueError(f"--out {out} is a file, expected the run's folder: choose another --out")
 
 
-def refuse_foreign_folder(out: Path) -> None:
+def refuse_foreign_folder(out: Path, *, own: Collection[str] = _OF_A_RUN) -> None:
     """Refuse a folder that holds other files, because a run would write its files among them.
 
     A missing or empty folder and the folder of a run are accepted. So is a new folder that holds
     only log files, which the user's command line or the scheduler may have created.
 
+    Args:
+        own: names of files and folders, of which the folder of a run has at least one.
+
     Raises:
         ValueError: the folder holds other files. The message names some of them.
     """
-    if not out.is_dir() or any((out / name).exists() for name in _OF_A_RUN):
+    if not out.is_dir() or any((out / name).exists() for name in own):
         return
     found = [path.name for path in out.iterdir()]
     foreign = [name for name in found if name not in HARMLESS and not name.endswith(_LOG_ENDINGS)]

@@ -198,7 +198,7 @@ def take(out: Path) -> bytes:
             found = _read(path)[0]
             if _lives(path, found):
                 raise LockError(
-                    f"{out}: another run trains here ({_named(found)}): wait until it ends, or "
+                    f"{out}: another run writes here ({_named(found)}): wait until it ends, or "
                     "choose another --out"
                 )
             _remove(path, found)

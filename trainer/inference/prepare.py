@@ -15,6 +15,7 @@ from schemas.manifest import Manifest
 from schemas.text.phrases import plural
 from trainer import precision
 from trainer.config import ComputeOptions
+from trainer.config.checks import option_errors
 from trainer.config.inference_options import InferenceOptions
 from trainer.distributed.agreement import run_on_main
 from trainer.distributed.topology import Topology
@@ -93,6 +94,7 @@ class Prepared:
         )
 
 
+@option_errors()
 def prepare(
     options: InferenceOptions, topology: Topology, plan: Callable[[Weights], Work]
 ) -> Prepared:
@@ -101,7 +103,7 @@ def prepare(
     Args:
         plan: function that returns the work for a model.
     Raises:
-        ValueError, ThdpackError: options, model or data cannot be used.
+        OptionError, ThdpackError: options, model or data cannot be used.
     """
     out = Path(options.out)
     compute = resolved_compute(options, topology)

@@ -7,14 +7,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.storage.atomic_write import sync_folder
 from schemas.text.phrases import plural
+from trainer.checkpoints.new_folder import refuse_file, refuse_foreign_folder, removed_if_empty
+from trainer.checkpoints.run_lock import LOCK, run_lock
 from trainer.config.inference_options import InferenceOptions
 from trainer.distributed.agreement import all_gather, run_on_main
 from trainer.distributed.topology import Topology
-from trainer.inference.assemble import assemble, output_path
+from trainer.inference.assemble import Format, assemble, output_path
 from trainer.inference.load_model import Weights
 from trainer.inference.open_data import DATASET
 from trainer.inference.packed_model import Launched, PackedModel
@@ -36,9 +39,31 @@ def run_units(
     Args:
         plan: function that returns the work for a model.
     Raises:
-        ValueError, ThdpackError: options, model or data cannot be used.
+        ValueError, ThdpackError: options, model or data cannot be used, or another run writes to
+            OUT.
     """
-    run = prepare(options, topology, plan)
+    with prepared(options, topology, plan) as run:
+        _run_units(run, options.format)
+
+
+@contextmanager
+def prepared(
+    options: InferenceOptions, topology: Topology, plan: Callable[[Weights], Work]
+) -> Iterator[Prepared]:
+    """Lock OUT and prepare the run; see `prepare`. All ranks must call this.
+
+    Raises:
+        ValueError, ThdpackError: see `run_units`.
+    """
+    out = Path(options.out)
+    run_on_main(topology, lambda: refuse_file(out))
+    run_on_main(topology, lambda: refuse_foreign_folder(out, own=(LOCK, PARTS, SUMMARY)))
+    with removed_if_empty(out, topology), run_lock(out, topology):
+        yield prepare(options, topology, plan)
+
+
+def _run_units(run: Prepared, form: Format) -> None:
+    topology = run.topology
     if run.done:
         if topology.is_main:
             _remove_intermediate(run.out)
@@ -66,7 +91,7 @@ def run_units(
         started = time.perf_counter()
         _compute(run, model, units, missing[topology.rank :: topology.world_size], parts, progress)
     units.close()
-    partly = _assemble(run, options, units.all, parts)
+    partly = _assemble(run, units.all, parts, form)
     run_on_main(topology, lambda: finish(run))
     seconds = time.perf_counter() - started
     if topology.is_main:
@@ -143,15 +168,15 @@ def _rows_ahead(
             yield unit, rows
 
 
-def _assemble(run: Prepared, options: InferenceOptions, units: Sequence[Unit], parts: Parts) -> int:
+def _assemble(run: Prepared, units: Sequence[Unit], parts: Parts, form: Format) -> int:
     """Write the output files. Return the number of records whose results are about a part only."""
     topology = run.topology
     run_on_main(topology, lambda: None)  # all parts exist
     index = WindowIndex([parts.path(unit) for unit in units])
     partly = 0
     for entry in run.manifest.records[topology.rank :: topology.world_size]:
-        path = output_path(run.out, entry, options.format)
-        partly += assemble(run.url, entry, index, run.work.results, path, options.format)
+        path = output_path(run.out, entry, form)
+        partly += assemble(run.url, entry, index, run.work.results, path, form)
     return sum(all_gather(topology, partly))
 
 

@@ -38,10 +38,10 @@ from trainer.distributed.agreement import all_gather, run_on_main
 from trainer.distributed.topology import Topology
 from trainer.feed import Row
 from trainer.inference.packed_model import PackedModel
-from trainer.inference.prepare import Prepared, Work, prepare
+from trainer.inference.prepare import Prepared, Work
 from trainer.inference.progress import InferenceProgress
 from trainer.inference.rows import PackedRow, RowShape, packed_row
-from trainer.inference.run_units import finish, model_of
+from trainer.inference.run_units import finish, model_of, prepared
 from trainer.inference.units import Units
 from trainer.inference.windows import Window
 from trainer.model.esm2 import Esm2
@@ -84,7 +84,12 @@ def write_contacts(options: ScoreOptions, topology: Topology) -> None:
         function=_logits,
         more={"masked": "off", "contacts": "on"},
     )
-    run = prepare(options, topology, lambda weights: work)
+    with prepared(options, topology, lambda weights: work) as run:
+        _write(run)
+
+
+def _write(run: Prepared) -> None:
+    topology = run.topology
     if run.done:
         if topology.is_main:
             print(f"{run.out} is complete already: nothing to do")
@@ -95,7 +100,7 @@ def write_contacts(options: ScoreOptions, topology: Topology) -> None:
     )
     mine = [target for target, wanted in zip(targets, missing, strict=True) if wanted]
     progress = InferenceProgress(
-        name=work.name,
+        name=run.work.name,
         total=sum(target.tokens for target in mine),
         ranks=topology.world_size,
         shown=topology.is_main,

@@ -57,9 +57,9 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: row["ordinal"])
 
 
-def saved_model(folder: Path, shape: ModelOptions = TINY) -> EsmForMaskedLM:
+def saved_model(folder: Path, shape: ModelOptions = TINY, *, seed: int = 0) -> EsmForMaskedLM:
     """Save a random model, and return it."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = esm(shape)
     model.save_pretrained(folder)
     return model

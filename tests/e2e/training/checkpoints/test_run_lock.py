@@ -50,7 +50,7 @@ def test_a_second_run_into_a_folder_is_refused_and_the_first_continues(
             train(many_shards, out)
         assert stopped.value.code == 1
         assert (
-            f"another run trains here (process {job.pid} on {socket.gethostname()}, since 20"
+            f"another run writes here (process {job.pid} on {socket.gethostname()}, since 20"
             in capsys.readouterr().err
         )
         await_step(job, out, max(losses(out)) + 3)
@@ -115,7 +115,7 @@ def test_the_error_for_a_lock_with_a_live_heartbeat_names_its_holder(
     try:
         with pytest.raises(
             trainer.checkpoints.run_lock.LockError,
-            match=r"another run trains here .process 1 on node7, since 2026-01-01",
+            match=r"another run writes here .process 1 on node7, since 2026-01-01",
         ):
             take(tmp_path / "run")
     finally:

@@ -1,0 +1,129 @@
+"""Models, options and folders that `thdpack embed` refuses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.processes.command_line import preprocess
+from tests.helpers.processes.inference import (
+    close,
+    embed,
+    hidden_states,
+    rows,
+    saved_model,
+    started,
+)
+from tests.helpers.processes.ranks import TRAIN, Job
+from tests.helpers.processes.runs import OPTIONS
+
+RECORDS = made_records(60, longest=60)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    saved_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "made.fasta").write_bytes(fasta(RECORDS))
+    words = "--capacity 256 --max-seq-len 64 --split train=0.8,valid=0.2"
+    return preprocess(folder / "made.fasta", folder / "dataset", *words.split())
+
+
+def refused(*words: object) -> tuple[int, str]:
+    """Return the exit code and the output of a command that fails."""
+    with started(*words) as job:
+        code = job.wait()
+        said = job.said
+    assert code != 0, said
+    assert "Traceback" not in said, said
+    return code, said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--layers 3", "--layers is 3, expected numbers from 0 to 2, or last"),
+        ("--layers x", "--layers is x, expected numbers from 0 to 2"),
+        ("--pooling max", "--pooling is max, expected mean, cls, residues"),
+        ("--precision fp8", "--precision fp8 needs a GPU of compute capability 8.9"),
+        ("--row-tokens 128 --max-seq-len 200", "--row-tokens is 128, expected at least 200"),
+        ("--overlap 62", "--overlap is 62, expected less than 62"),
+        ("--poling mean", "did you mean --pooling?"),
+        ("--format csv", "expected parquet or arrow"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    model: Path, dataset: Path, tmp_path: Path, words: str, message: str
+) -> None:
+    found, said = refused(model, dataset, "--out", tmp_path / "out", *words.split())
+    assert message in said
+    assert found == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_without_a_model_are_refused(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    code, said = refused(tmp_path / "empty", dataset, "--out", tmp_path / "out")
+    assert code == 1
+    assert f"{tmp_path / 'empty'}: no readable config.json" in said
+
+
+def test_inputs_that_are_no_sequences_are_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.fasta").write_text("hello\n")
+    code, said = refused(model, tmp_path / "text.fasta", "--out", tmp_path / "out")
+    assert code == 1
+    assert "text.fasta:1: " in said
+    assert "the inputs could not be made into a dataset: see the lines above" in said
+    code, said = refused(model, "-", "--out", tmp_path / "out")
+    assert "DATA is standard input: write the FASTA to a file first" in said
+    assert code == 2
+
+
+def test_a_folder_with_other_files_is_refused(model: Path, dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    code, said = refused(model, dataset, "--out", tmp_path)
+    assert f"--out {tmp_path} is neither empty nor the folder of a run (it holds notes.txt)" in said
+    assert code == 1
+
+
+def test_results_of_another_command_are_not_continued(
+    model: Path, dataset: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    embed(model, dataset, "--out", out, "--row-tokens", 128)
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    saved_model(other, seed=1)
+    code, said = refused(other, dataset, "--out", out, "--dtype", "fp16", "--layers", "1")
+    assert code == 2
+    assert f"{out} holds results of another run: the weights of MODEL were different; " in said
+    assert "--layers was 2, and is now 1; --dtype was fp32, and is now fp16. Use the same" in said
+
+
+def test_the_model_of_a_run_is_its_export_or_its_last_checkpoint(
+    dataset: Path, tmp_path: Path
+) -> None:
+    from transformers import EsmForMaskedLM
+
+    run = tmp_path / "run"
+    words = ["esm2-8m", "--data", dataset, "--out", run, *OPTIONS, "--steps", "2"]
+    Job(TRAIN, [str(word) for word in words]).finish()
+    exported = EsmForMaskedLM.from_pretrained(run / "export").eval()
+    embed(run, dataset, "--out", tmp_path / "a")
+    shutil.rmtree(run / "export")
+    said = embed(run, dataset, "--out", tmp_path / "b")
+    assert f"model {run} (step 2)" in said
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    for row, (_, residues) in zip(rows(tmp_path / "a"), RECORDS, strict=True):
+        if row["used_residues"]:
+            states = hidden_states(exported, residues)
+            close(row[f"mean_{len(states) - 1}"], states[-1][1:-1].mean(0))
