@@ -30,8 +30,7 @@ from trainer.config.score_options import ScoreOptions
 from trainer.distributed.topology import process_group
 from trainer.inference.load_model import load_weights
 from trainer.inference.prepare import resolved_compute
-from trainer.scores.marginals import mutant_scores
-from trainer.scores.score_table import predictions, read_checked, write_scores
+from trainer.scores.score_table import places_to_mask, predictions, read_checked, write_scores
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 RESIDUES = 198
@@ -68,8 +67,9 @@ def ours(options: ScoreOptions, rounds: int) -> dict[str, float]:
 
         def work() -> None:
             table, wild_type = read_checked(options)
-            log_p = predictions(options, topology, compute, model, table.mutants, wild_type)
-            write_scores(options, table, mutant_scores(log_p, table.mutants))
+            masked = places_to_mask(options, table)
+            log_p = predictions(options, topology, compute, model, wild_type, masked)
+            write_scores(options, table, log_p)
 
         return timed(work, rounds)
 

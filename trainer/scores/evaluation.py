@@ -141,9 +141,7 @@ def _assay(name: str, path: str, longest: int, overlap: int) -> Evaluation:
             f"{DEFAULT_MEASURED} has fewer than two different values: there is no rank correlation",
             source=path,
         )
-    windows = wild_type_windows(
-        wild_type, table.mutants, masked=False, longest=longest, overlap=overlap
-    )
+    windows = wild_type_windows(wild_type, None, longest=longest, overlap=overlap)
     assay = Assay(residues=len(wild_type), mutants=table.mutants, measured=measured)
     return Evaluation(name=name, windows=windows, assay=assay)
 
@@ -212,7 +210,7 @@ def _result(evaluation: Evaluation, rows: Sequence[PackedRow], values: Tensor) -
     log_p = values.cpu().numpy()
     if evaluation.assay:
         assay = evaluation.assay
-        table = collected(zip(rows, log_p, strict=True), assay.residues)
+        table = collected(zip(rows, log_p, strict=True), assay.residues, masked=False)
         rho, count = correlated(mutant_scores(table, assay.mutants), assay.measured)
         said = "no Spearman correlation" if math.isnan(rho) else f"Spearman {rho:.4f}"
         return Evaluated(

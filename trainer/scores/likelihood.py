@@ -59,6 +59,7 @@ def _one_pass(model: Esm2, row: Row, owned: Tensor) -> Mapping[str, Tensor]:
     own_T = log_probabilities(logits_TV).gather(1, row.input_ids.long()[:, None])[:, 0]
     total_S = sums(own_T.double(), owned)
     counts_S = (owned[1::2] - owned[::2]).clamp(min=1)
+    # the exponential is taken when windows are joined (`exp_mean`)
     return {"log_likelihood": total_S, "perplexity": -total_S / counts_S}
 
 

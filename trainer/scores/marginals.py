@@ -17,7 +17,7 @@ Suffixes of shapes: T = tokens of a row, S = slots, L = residues of the wild typ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -52,47 +52,43 @@ def predict_masked(model: Esm2, row: Row, owned: Tensor) -> Mapping[str, Tensor]
 
 
 def wild_type_windows(
-    wild_type: str,
-    mutants: Sequence[Sequence[Substitution]],
-    *,
-    masked: bool,
-    longest: int,
-    overlap: int,
+    wild_type: str, masked: Collection[int] | None, *, longest: int, overlap: int
 ) -> list[Window]:
     """Return the windows of the wild type to run the model on.
 
-    With `masked`, there is one window for each place that any mutant changes, and the window owns
-    only this place. Otherwise the windows own all residues.
+    Args:
+        masked: places to mask. There is one window for each of them, and it owns only this place.
+            None: the windows own all residues, and nothing is masked.
+        longest, overlap: see `windows_of`.
     """
     windows = list(
         sequence_windows(tokens_of(wild_type), record=0, start=0, longest=longest, overlap=overlap)
     )
-    if not masked:
+    if masked is None:
         return windows
-    places = {place for mutant in mutants for _, place, _ in mutant}
     copies = one_residue_each(windows, piece=0, pieces=1)
-    return [copy for copy in copies if copy.start + copy.own_begin in places]
+    return [copy for copy in copies if copy.start + copy.own_begin in masked]
 
 
 def collected(
-    found: Iterable[tuple[PackedRow, NDArray[np.float32]]], residues: int
+    found: Iterable[tuple[PackedRow, NDArray[np.float32]]], residues: int, *, masked: bool
 ) -> NDArray[np.float32]:
     """Return the log-probabilities at each residue of the wild type, float32[L, 33]. Residues that
     no row owns have zeros.
 
     Args:
-        found: rows of windows of the wild type, each with its log-probabilities: float32[T, 33], or
-            float32[S, 33] of windows that own one residue each.
+        found: rows of windows of the wild type, each with its log-probabilities: float32[T, 33]
+            (`predict`), or float32[S, 33] (`predict_masked`).
         residues: L.
+        masked: True for results of `predict_masked`.
     """
     result = np.zeros((residues, VOCABULARY), dtype=np.float32)
     for row, values in found:
-        by_token = values.shape[0] == row.bucket.input_ids.size
         owned = row.owned.reshape(-1, 2).tolist()
         for slot, (window, (begin, end)) in enumerate(zip(row.windows, owned, strict=False)):
             first = window.start + window.own_begin
-            rows = values[begin:end] if by_token else values[slot : slot + 1]
-            result[first : first + end - begin] = rows
+            of_window = values[slot : slot + 1] if masked else values[begin:end]
+            result[first : first + end - begin] = of_window
     return result
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,7 @@ from trainer.scores.marginals import (
     predict_masked,
     wild_type_windows,
 )
-from trainer.scores.mutation_table import MutationTable, Substitution, read_mutation_table
+from trainer.scores.mutation_table import MutationTable, read_mutation_table
 from trainer.scores.rank_correlation import correlated
 from trainer.scores.wild_type import read_wild_type
 
@@ -47,13 +47,19 @@ def score_table(options: ScoreOptions, topology: Topology) -> None:
     Raises:
         OptionError, ThdpackError, ValueError: options, model, table or wild type cannot be used.
     """
-    table, wild_type = run_on_main(topology, lambda: read_checked(options))
+    held: list[MutationTable] = []  # on rank 0 only, because tables may be large
+
+    def read() -> tuple[str, set[int] | None]:
+        table, wild_type = read_checked(options)
+        held.append(table)
+        return wild_type, places_to_mask(options, table)
+
+    wild_type, masked = run_on_main(topology, read)
     weights = load_weights(options.model, topology)
     compute = resolved_compute(options, topology)
     model = weights.on_device(compute, topology, fp8=options.precision == "fp8")
-    log_p = predictions(options, topology, compute, model, table.mutants, wild_type)
-    scores = mutant_scores(log_p, table.mutants)
-    said = run_on_main(topology, lambda: write_scores(options, table, scores))
+    log_p = predictions(options, topology, compute, model, wild_type, masked)
+    said = run_on_main(topology, lambda: write_scores(options, held[0], log_p))
     if topology.is_main:
         print(said)
 
@@ -63,28 +69,32 @@ def predictions(
     topology: Topology,
     compute: ComputeOptions,
     model: Esm2,
-    mutants: Sequence[Sequence[Substitution]],
     wild_type: str,
+    masked: Collection[int] | None,
 ) -> NDArray[np.float32]:
-    """Return the log-probabilities at each residue of the wild type, float32[L, 33]; with
-    --marginals masked, only at the places of mutations. All ranks must call this.
+    """Return the log-probabilities at each residue of the wild type, float32[L, 33]. All ranks must
+    call this.
 
     Args:
         compute: compute options, with `auto` resolved.
+        masked: places to mask, each in a pass of its own, and to predict; None to predict all in
+            one pass, without masks.
     """
     row_tokens, longest, overlap = row_sizes(options, topology)
-    masked = options.marginals == "masked"
-    windows = wild_type_windows(wild_type, mutants, masked=masked, longest=longest, overlap=overlap)
+    windows = wild_type_windows(wild_type, masked, longest=longest, overlap=overlap)
     used = sum(window.tokens.size for window in windows)
     # a short wild type needs no long row
     tokens = min(row_tokens, -(-used // MULTIPLE) * MULTIPLE)
     rows = list(rows_of(windows, RowShape(tokens=tokens, longest=longest)))
-    packed = PackedModel(model, compute, topology, predict_masked if masked else predict)
+    function = predict if masked is None else predict_masked
+    packed = PackedModel(model, compute, topology, function)
     mine = []
     for row in rows[topology.rank :: topology.world_size]:
         found = packed.launch(row).wait()
         mine.append((row, found[LOG_PROBABILITIES].numpy().copy()))
-    each: list[NDArray[np.float32]] = all_gather(topology, collected(mine, len(wild_type)))
+    each: list[NDArray[np.float32]] = all_gather(
+        topology, collected(mine, len(wild_type), masked=masked is not None)
+    )
     # each residue has one owner, and all others have zeros
     total: NDArray[np.float32] = np.sum(each, axis=0, dtype=np.float32)
     return total
@@ -93,7 +103,8 @@ def predictions(
 def read_checked(options: ScoreOptions) -> tuple[MutationTable, str]:
     """Return the table and its wild type, and check all columns before the model is loaded."""
     out = Path(options.out)
-    if os.path.exists(out) and os.path.samefile(out, options.mutations):
+    table_exists = os.path.exists(options.mutations)
+    if table_exists and out.exists() and out.samefile(options.mutations):
         raise OptionError(f"--out {out} is the table of --mutations: choose another --out")
     if out.is_dir():
         raise OptionError(
@@ -110,8 +121,20 @@ def read_checked(options: ScoreOptions) -> tuple[MutationTable, str]:
     return table, wild_type
 
 
-def write_scores(options: ScoreOptions, table: MutationTable, scores: NDArray[np.float64]) -> str:
-    """Write the table with the scores. Return the line to print."""
+def places_to_mask(options: ScoreOptions, table: MutationTable) -> set[int] | None:
+    """Return the places of all mutations; None if nothing is to be masked."""
+    if options.marginals == "wild-type":
+        return None
+    return {place for mutant in table.mutants for _, place, _ in mutant}
+
+
+def write_scores(options: ScoreOptions, table: MutationTable, log_p: NDArray[np.float32]) -> str:
+    """Write the table with the scores. Return the line to print.
+
+    Args:
+        log_p: see `predictions`.
+    """
+    scores = mutant_scores(log_p, table.mutants)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*table.columns, COLUMNS[options.marginals]])

@@ -90,6 +90,23 @@ def test_scores_of_mutants_equal_a_plain_loop_and_spearman_equals_scipys(
     assert said.count("wrote scores of 60 mutants") == 1
 
 
+@pytest.mark.parametrize("marginals", COLUMNS)
+def test_a_row_of_a_short_wild_type_is_short(
+    model: Path, log_p: LogP, tmp_path: Path, marginals: str
+) -> None:
+    """One row of 128 tokens, which has as many slots, holds both masked copies."""
+    residues = wild_type(62)
+    changed = [f"{residues[p]}{p + 1}W" for p in (3, 60)]
+    (tmp_path / "two.csv").write_text("\n".join(["mutant", *changed]))
+    score(
+        *(model, "--mutations", tmp_path / "two.csv", "--out", tmp_path / "scored.csv"),
+        *("--wild-type", residues, "--marginals", marginals),
+    )
+    expected = slow_log_p(log_p, residues, masked=marginals == "masked", longest=99, overlap=1)
+    found = [float(row[COLUMNS[marginals]]) for row in table(tmp_path / "scored.csv")]
+    assert found == pytest.approx([mutant_score(expected, each) for each in changed], abs=1e-4)
+
+
 def test_the_wild_type_may_be_a_file_or_residues_instead_of_mutated_sequences(
     model: Path, tmp_path: Path
 ) -> None:
