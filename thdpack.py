@@ -136,7 +136,7 @@ def _run_trainer(command: str, arguments: Sequence[str]) -> None:
         from schemas.text.phrases import install_command
 
         remedy = install_command("train")
-        print(f"thdpack {command}: this needs {error.name}: {remedy}", file=sys.stderr)
+        print(f"thdpack {command}: the command needs {error.name}: {remedy}", file=sys.stderr)
         sys.exit(2)
     module.main(arguments)
 

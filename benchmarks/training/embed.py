@@ -39,7 +39,7 @@ from trainer.model import huggingface
 from trainer.model.initialize import build, fill
 
 _WARM_UP = 3
-_WROTE = re.compile(r"\(([\d,]+) tokens in ([\d,.]+) s\)")
+_WROTE = re.compile(r"\(([\d,]+) tokens in ([\d,.]+) s")
 
 
 def parsed() -> argparse.Namespace:

@@ -76,6 +76,11 @@ class EmbedOptions(InferenceOptions):
     """Dtype of the embeddings in the output files. bf16 is stored as uint16, because Arrow and
     Parquet have no bf16."""
 
+    def __post_init__(self) -> None:
+        InferenceOptions.__post_init__(self)
+        if not self.data:
+            raise ValueError("DATA is missing: name a dataset or FASTA files after MODEL")
+
 
 def parse_embed(words: Sequence[str]) -> EmbedOptions:
     """Return the options of `thdpack embed`; see `parse`."""

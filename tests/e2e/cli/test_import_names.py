@@ -101,7 +101,9 @@ def test_the_help_of_train_works_without_pip_extras(
 def test_training_without_torch_prints_one_line_that_names_the_extra(tmp_path: Path) -> None:
     done = python("-c", WITHOUT_EXTRAS, "train", "esm2-8m", "--data", "d", where=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == f"thdpack train: training needs torch: pip install -e '{REPO}[train]'\n"
+    assert (
+        done.stderr == f"thdpack train: the command needs torch: pip install -e '{REPO}[train]'\n"
+    )
 
 
 def test_if_another_package_was_imported_before_ours_the_error_names_both(

@@ -70,6 +70,12 @@ def test_a_wrong_option_is_named(
     assert not (tmp_path / "out").exists()
 
 
+def test_missing_data_is_named(model: Path, tmp_path: Path) -> None:
+    code, said = refused(model, "--out", tmp_path / "out")
+    assert said == "thdpack embed: DATA is missing: name a dataset or FASTA files after MODEL\n"
+    assert code == 2
+
+
 def test_folders_without_a_model_are_refused(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     code, said = refused(tmp_path / "empty", dataset, "--out", tmp_path / "out")
