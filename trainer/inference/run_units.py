@@ -72,7 +72,7 @@ def _run_units(run: Prepared, form: Format) -> None:
     units = Units(
         run.url, run.manifest, buckets=run.settings.unit_buckets, pieces=run.settings.unit_pieces
     )
-    parts = Parts(run.out / PARTS, run.work.results)
+    parts = Parts(run.out / PARTS, run.work.results, merge=run.work.per_residue)
     missing: list[Unit] = run_on_main(topology, lambda: parts.missing(units.all))
     tokens = _tokens(run) * len(missing) // max(len(units.all), 1)
     progress = InferenceProgress(
