@@ -26,6 +26,7 @@ from pipeline.cli.options.build_options import (
     PlanTasksArguments,
     PreprocessArguments,
 )
+from pipeline.cli.options.default_checks import default_checks
 from pipeline.cli.options.report_options import CardOptions, StatsOptions
 from pipeline.cli.options.subcommand_options import (
     BenchReaderOptions,
@@ -231,7 +232,7 @@ def _read_options(name: str, words: list[str]) -> Any:
     _refuse_unexpanded_inputs(own)
     check_words(words, *sections, prog=f"thdpack {name}")
     suggest_choices(own, *sections)
-    with own_errors(*options.__mro__), one_line_errors():
+    with default_checks(), own_errors(*options.__mro__), one_line_errors():
         return tyro.cli(options, prog=f"thdpack {name}", args=words, config=_CONFIG)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 from pipeline.executors.cgroup_limits import cgroup_limits
 from pipeline.executors.executor import OnBytes, TaskT, Work
+from pipeline.executors.numpy_threads import no_numpy_threads
 from pipeline.executors.worker_memory import keep_memory
 from pipeline.storage.interrupt import interrupts_deferred, raise_if_interrupted
 from schemas.errors import BuildError
@@ -49,7 +50,7 @@ def _start_fork_server() -> None:
     """
     from multiprocessing import forkserver, resource_tracker
 
-    with _environment():
+    with _environment(), no_numpy_threads():
         resource_tracker.ensure_running()  # must be first, because it unblocks SIGINT at its end
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:

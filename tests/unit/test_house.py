@@ -47,6 +47,23 @@ def test_preprocessing_and_the_command_line_import_no_heavy_packages() -> None:
     assert not report & {"polars", "torch"}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["preprocess", "a.fasta", "--out", "data"],
+        ["append", "data", "a.fasta", "--exclude", "b", "--exclude", "c"],
+        ["watch", "inbox", "--dataset", "data"],
+        ["compact", "data", "a.fasta"],
+        ["stats", "data"],
+    ],
+)
+def test_reading_a_command_line_does_not_import_typeguard(words: list[str]) -> None:
+    """tyro imports it to check some defaults. The import takes 60 ms."""
+    [found] = imported(f"from pipeline.cli.arguments import parsed; parsed({words})")
+    assert "tyro" in found
+    assert "typeguard" not in found
+
+
 def test_builds_and_verify_load_neither_pandas_nor_pyarrow_compute(tmp_path: Path) -> None:
     """Many functions of pyarrow import pandas if it is installed. The import takes 0.2 s."""
     pytest.importorskip("pandas")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,8 +27,9 @@ class HashColumns:
     ordinal: NDArray[np.int64]
 
 
-def sorted_by_hash(parts: Sequence[HashColumns]) -> HashColumns:
-    """Return all rows, sorted by `high`, then `low`.
+def sorted_by_hash(parts: list[HashColumns]) -> HashColumns:
+    """Return all rows, sorted by `high`, then `low`. Empty the list `parts`, so that the result can
+    use the memory of the parts.
 
     This takes a third of the time of `numpy.argsort`, because hashes are uniformly distributed.
     """
@@ -42,7 +42,8 @@ def sorted_by_hash(parts: Sequence[HashColumns]) -> HashColumns:
     ends = np.cumsum(counts)
     places = ends - counts
     rows = np.empty((size, 3), dtype=np.uint64)
-    for part in parts:
+    while parts:
+        part = parts.pop()
         scatter(part.high, part.low, part.ordinal, shift, places, rows)
     run = HashColumns(
         np.empty(size, dtype=np.uint64),

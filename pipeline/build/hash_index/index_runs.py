@@ -3,8 +3,9 @@ its record (the record's number among all input records).
 
 The index has several runs, as in a log-structured merge tree. Each append adds a run for the
 records that the previous build or append wrote, and small runs are merged (`index_task.py`). A
-lookup searches every run by bisection. On a disk, runs are mapped into memory, so a lookup reads
-only the pages that it needs; `check_runs` checks them once before all lookups.
+lookup bisects each run whose range of hashes includes hashes to look up. On a disk, runs are mapped
+into memory, so a lookup reads only the pages that it needs; `check_runs` checks them once before
+all lookups.
 """
 
 from __future__ import annotations
@@ -36,16 +37,21 @@ _SCHEMA: Final = pa.schema([("high", pa.uint64()), ("low", pa.uint64()), ("ordin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexRun:
-    """Entry of a run. `name` is relative to the dataset's folder."""
+    """Entry of a run. `name` is relative to the dataset's folder.
+
+    apart: True if the run is one of several that were written for the same build. The hashes of
+        these runs are in different ranges, except a few, so a lookup skips most of the runs.
+    """
 
     name: FileName
     bytes: Count
     rows: Count
     xxh3_128: Hash
+    apart: bool = False
 
 
-def write_run(out: Folder, name: str, parts: Sequence[HashColumns]) -> IndexRun:
-    """Sort hashes, and write them as a run.
+def write_run(out: Folder, name: str, parts: list[HashColumns]) -> IndexRun:
+    """Sort hashes, and write them as a run. Empty the list `parts`, to free memory.
 
     Raises:
         BuildError: the file cannot be written.
@@ -153,8 +159,12 @@ def _find_ordinals(
     low = hashes["low"][order].astype(np.uint64)
     found = np.full(hashes.size, -1, dtype=np.int64)
     for run in runs:
-        at, ordinal = _find(read_run(out, run), high, low)
-        found[order[at]] = ordinal
+        columns = read_run(out, run)
+        # the hashes of a run may be in a small range (see `IndexRun.apart`)
+        begin = np.searchsorted(high, columns.high[0]) if columns.high.size else high.size
+        end = np.searchsorted(high, columns.high[-1], side="right") if begin < high.size else begin
+        at, ordinal = _find(columns, high[begin:end], low[begin:end])
+        found[order[begin:end][at]] = ordinal
     return found
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.build.hash_index.index_state import read_state
+from pipeline.storage.local_folder import LocalFolder
 from tests.helpers.data.corpus import digest, read_manifest
 from tests.helpers.data.damaged_datasets import deep, shallow
 from tests.helpers.data.growth import OPTIONS, SIZES, grow, sequences, statuses, write_inputs
@@ -159,6 +161,29 @@ def test_a_damaged_index_is_rebuilt(
         path.write_bytes(content) if damage != "missing" else path.unlink()
     run("append", out, inputs[2], **SIZES)
     assert statuses(out) == statuses(whole)
+
+
+def test_an_index_of_many_runs_finds_the_same_duplicates(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first append writes several runs, which stay. Runs of later appends are merged."""
+    inputs = write_inputs(tmp_path, 7)
+    whole = grow(run, inputs, tmp_path / "whole", [7], *OPTIONS)
+    monkeypatch.setattr("pipeline.build.append.update_index.ROWS_APART", 100)
+    out = grow(run, inputs[:5], tmp_path / "out", [4, 1], *OPTIONS)
+    first = read_state(LocalFolder(out, scratch=out), read_manifest(out).records).runs
+    assert len(first) > 1
+    assert all(each.apart for each in first)
+    monkeypatch.setattr("pipeline.build.append.update_index.ROWS_APART", 10_000)
+    monkeypatch.setattr("pipeline.build.append.update_index.MOST_SMALL", 1)
+    for path in inputs[5:]:
+        assert run("append", out, path, **SIZES).returncode == 0
+    runs = read_state(LocalFolder(out, scratch=out), read_manifest(out).records).runs
+    assert runs[: len(first)] == first
+    [merged] = runs[len(first) :]
+    assert not merged.apart
+    assert statuses(out) == statuses(whole)
+    assert sequences(out, 0) == sequences(whole, 0)
 
 
 def test_new_records_are_compared_with_the_same_excluded_sequences(
