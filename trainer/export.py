@@ -5,20 +5,15 @@ and the model with the best validation loss.
 from __future__ import annotations
 
 import shutil
-from typing import Final
 
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
 from trainer.checkpoints.latest import LATEST
+from trainer.checkpoints.new_folder import BEST, LAST
 from trainer.distributed.agreement import run_on_main
 from trainer.distributed.fsdp import full_tensor
 from trainer.model import huggingface
 from trainer.run import TrainingError, TrainingRun
 from trainer.validate import no_model
-
-LAST: Final = "export"
-"""Folder of the model of the last step, inside the folder of a run."""
-BEST: Final = "export-best"
-"""Folder of the model with the best validation loss, inside the folder of a run."""
 
 
 def export(run: TrainingRun) -> str:

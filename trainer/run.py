@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -27,10 +27,11 @@ from trainer.feed import Feed
 from trainer.masking import Masker
 from trainer.model.initialize import build, fill
 from trainer.monitoring.layer_statistics import layer_statistics
-from trainer.monitoring.run_log import RunLog
+from trainer.monitoring.run_log import RunLog, evaluation_kind
 from trainer.optimizer import Optimizer
 from trainer.precision import preserve_scaling
 from trainer.readers.open_readers import Buckets
+from trainer.scores.evaluation import Evaluation, evaluate
 from trainer.start.starting_point import prepare
 from trainer.step import Step
 from trainer.validate import MASK_PROBABILITY, MASK_SEED, Validation, validate
@@ -169,9 +170,14 @@ class TrainingRun:
         return every > 0 and self.step % every == 0
 
     def validate(self, log: RunLog) -> bool:
-        """Validate on the split of --valid-split, if the dataset has it. Return True if the loss is
-        the lowest so far.
+        """Run the evaluations of --evaluate. Validate on the split of --valid-split, if the dataset
+        has it. Return True if the loss is the lowest so far.
         """
+        self._evaluate(self.start.evaluations, log)
+        return self._validate_split(log)
+
+    def _validate_split(self, log: RunLog) -> bool:
+        """Validate, if the dataset has the split. Return True if the loss is the lowest so far."""
         if not self.valid:
             return False
         found = self._validated(self.valid, log)
@@ -189,6 +195,7 @@ class TrainingRun:
         """Validate the weights of --init-from before the first step. Later validations can then be
         compared with this one.
         """
+        self._evaluate(self.start.evaluations, log)
         if self.valid:
             log.say(f"first, validating the weights of --init-from on the {self.valid_split} split")
             self._validated(self.valid, log)
@@ -196,8 +203,14 @@ class TrainingRun:
     def validate_end(self, log: RunLog) -> None:
         """Validate a finished run if metrics.jsonl lacks the validation after the last step, for
         example because a signal stopped the run before that validation, or because --valid-split
-        has changed.
+        has changed. The same holds for evaluations.
         """
+        step, evaluations = self.step, self.start.evaluations
+        missing: list[bool] = run_on_main(
+            self.topology,
+            lambda: [not log.has_line(step, evaluation_kind(each.name)) for each in evaluations],
+        )
+        self._evaluate([each for each, due in zip(evaluations, missing, strict=True) if due], log)
         split = self.valid_split
         recorded = run_on_main(self.topology, lambda: log.has_validation(self.step, split))
         if self.valid and self.sound and not recorded:
@@ -208,7 +221,14 @@ class TrainingRun:
                 self.sound = math.isfinite(self._validated(self.valid, log).loss)
             else:
                 log.say(f"the last step was not validated yet: validating on the {split} split")
-                self.validate(log)
+                self._validate_split(log)
+
+    def _evaluate(self, evaluations: Sequence[Evaluation], log: RunLog) -> None:
+        """Run evaluations (--evaluate), and log their results."""
+        for each in evaluations:
+            with self.statistics.paused(), preserve_scaling(self.model):
+                found = evaluate(self.model, each, self.manifest, self.topology, self.autocast)
+            log.evaluation(self.step, each.name, found)
 
     def _validated(self, valid: Buckets, log: RunLog) -> Validation:
         with self.statistics.paused(), preserve_scaling(self.model):

@@ -194,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         timeout_minutes=lambda options: options.compute.timeout_minutes,
         place=lambda options: options.output.out,
         rest=_last_checkpoint,
+        interrupted="interrupted without finishing the step",
     )
 
 

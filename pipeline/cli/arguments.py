@@ -36,6 +36,7 @@ from pipeline.cli.options.subcommand_options import (
     PlanOptions,
     PlanTasksOptions,
     RunTaskOptions,
+    ScoreArguments,
     TrainArguments,
     VerifyOptions,
 )
@@ -75,6 +76,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
     "train": (TrainArguments, "Train an ESM-2 on a dataset. Needs the extra `train`."),
     "embed": (EmbedArguments, "Compute embeddings with a trained model. Needs `train`, too."),
+    "score": (ScoreArguments, "Score sequences or mutants with a trained model."),
     "bench-reader": (BenchReaderOptions, "Measure how fast a dataset can be read."),
     "plan-tasks": (PlanTasksArguments, "Divide a build into tasks for a scheduler, such as Slurm."),
     "run-task": (RunTaskOptions, "Run one task of a planned build."),

@@ -237,7 +237,7 @@ def _subcommand(options: Any) -> int:
             from pipeline.cli.plan import run_plan
 
             return run_plan(options)
-        case a.TrainArguments() | a.EmbedArguments():
+        case a.TrainArguments() | a.EmbedArguments() | a.ScoreArguments():
             from pipeline.cli.arguments import UsageError
 
             raise UsageError(

@@ -23,6 +23,10 @@ from trainer.distributed.topology import Topology
 
 T = TypeVar("T")
 
+LAST: Final = "export"
+"""Folder of the model of the last step, inside the folder of a run."""
+BEST: Final = "export-best"
+"""Folder of the model with the best validation loss, inside the folder of a run."""
 _OF_A_RUN: Final = ("checkpoints", "options.json", "lock")
 """Names in the folder of a run. The first one of them, the lock, exists before all other files."""
 _LOG_ENDINGS: Final = (".log", ".out", ".err")

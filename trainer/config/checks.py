@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 from schemas.text.option_checks import flag
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+"""Pattern of the names in --evaluate."""
 
 
 class OptionError(ValueError):
@@ -37,3 +41,25 @@ def check_whole(section: Any) -> None:
             raise ValueError(
                 f"{flag(option.name)} is {value}, expected a number between -2^63 and 2^63"
             )
+
+
+def named_files(words: Sequence[str]) -> dict[str, str]:
+    """Return the files of --evaluate, by name.
+
+    Args:
+        words: values of the option, NAME=FILE each.
+    Raises:
+        ValueError: a value lacks a name or a file, or two values have the same name.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, _, file = word.partition("=")
+        if not _NAME.fullmatch(name) or not file:
+            raise ValueError(
+                f"--evaluate is {word}, expected NAME=FILE, such as gfp=gfp.csv, where NAME has "
+                "letters, digits, '.', '_' and '-'"
+            )
+        if name in found:
+            raise ValueError(f"--evaluate has the name {name} twice: choose another name")
+        found[name] = file
+    return found

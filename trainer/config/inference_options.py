@@ -55,8 +55,6 @@ class InferenceOptions:
     """Format of the output files."""
 
     def __post_init__(self) -> None:
-        if not self.data:
-            raise ValueError("DATA is missing: name a dataset or FASTA files after MODEL")
         check_range(self, "max_seq_len", "row_tokens", least=0)
         if self.overlap is not None:
             check_range(self, "overlap", least=0)
@@ -77,6 +75,11 @@ class EmbedOptions(InferenceOptions):
     dtype: Dtype = "fp32"
     """Dtype of the embeddings in the output files. bf16 is stored as uint16, because Arrow and
     Parquet have no bf16."""
+
+    def __post_init__(self) -> None:
+        InferenceOptions.__post_init__(self)
+        if not self.data:
+            raise ValueError("DATA is missing: name a dataset or FASTA files after MODEL")
 
 
 def parse_embed(words: Sequence[str]) -> EmbedOptions:

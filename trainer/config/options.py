@@ -14,7 +14,7 @@ from schemas.text.generation import parse_generation
 from schemas.text.option_checks import LOCAL_CACHE, LOCAL_RUN, check_local, check_range
 from schemas.text.redact import without_credentials
 from trainer.config.auto import AUTO, AutoInt
-from trainer.config.checks import check_whole
+from trainer.config.checks import check_whole, named_files
 from trainer.config.compute_options import ComputeOptions
 
 Schedule = Literal["linear", "cosine", "wsd"]
@@ -212,6 +212,13 @@ class OutputOptions:
     valid_split: Literal["valid", "test"] = "valid"
     """Split of the dataset that validations read. To evaluate a finished run on the test split,
     repeat its command with --valid-split test."""
+    evaluate: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=FILE")
+    ] = ()
+    """Small set to score at each validation, and a name for its results, as in --evaluate
+    gfp=gfp.csv. A .csv file is a table of mutants with ProteinGym's columns: the result is
+    Spearman's correlation of wild-type marginals with DMS_score. Any other file is FASTA: the
+    result is its perplexity, from one pass. For several sets, repeat --evaluate."""
     log_every: int = 10
     """Number of steps between lines of metrics. The run also writes a line for its last step, and
     for each step with a validation or a checkpoint."""
@@ -236,6 +243,7 @@ class OutputOptions:
         check_local("--init-from", self.init_from, LOCAL_RUN)
         check_range(self, "checkpoint_every", "validate_every", "tensor_statistics", least=0)
         check_range(self, "keep_last", "log_every", least=1)
+        named_files(self.evaluate)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

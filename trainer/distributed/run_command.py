@@ -40,6 +40,7 @@ def run_command(
     timeout_minutes: Callable[[Options], float] = lambda options: 10.0,
     place: Callable[[Options], str] = lambda options: "",
     rest: Callable[[Options], str] = lambda options: "run the same command to continue",
+    interrupted: str = "interrupted",
 ) -> None:
     """Run a command, print its errors, and end the process if it fails.
 
@@ -50,6 +51,7 @@ def run_command(
         timeout_minutes: minutes that a rank waits for another rank.
         place: folder that the command writes to, for the message about a full disk.
         rest: what remains after an interruption, and what to do, for messages.
+        interrupted: what the user's Ctrl-C has done, for messages.
     """
     name_command(name)
     try:
@@ -76,5 +78,5 @@ def run_command(
             wrong_usage = isinstance(error, (OptionError, SharedOptionError))
             topology.exit_process(2 if wrong_usage else 1)
         except KeyboardInterrupt:
-            say_error(topology.rank, f"interrupted; {rest(options)}", topology.errors)
+            say_error(topology.rank, f"{interrupted}; {rest(options)}", topology.errors)
             topology.exit_process(130)

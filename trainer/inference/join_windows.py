@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from trainer.inference.parts import Result, as_stored
 from trainer.inference.window_index import WindowIndex
+
+_LARGEST_EXPONENT: Final = 700.0
+"""Upper limit of the exponent of `exp_mean`. Its exponential fits in a float64."""
 
 
 def per_record(
@@ -47,7 +50,7 @@ def joined(
     values = _rows(result, index, windows, None)
     if counts.max(initial=0) > 1:  # join windows in float64
         exact = _wide(values, result.dtype)
-        if result.join == "mean":
+        if result.join in ("mean", "exp_mean"):
             weights = index.residues[windows].astype(np.float64)
             total = per_record(weights, ends - counts, ends)
             scale = weights / np.repeat(np.maximum(total, 1), counts)
@@ -57,6 +60,8 @@ def joined(
     else:
         found = np.zeros((counts.size, *values.shape[1:]), dtype=values.dtype)
         found[valid] = values
+    if result.join == "exp_mean":
+        found = np.exp(np.minimum(found, _LARGEST_EXPONENT))
     return result.array(found, valid)
 
 

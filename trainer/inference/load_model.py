@@ -15,11 +15,11 @@ from schemas.models import ModelOptions
 from trainer import precision
 from trainer.checkpoints.checkpoint import CHECKPOINTS, read_tensors
 from trainer.checkpoints.latest import latest_content
+from trainer.checkpoints.new_folder import LAST
 from trainer.checkpoints.run_state import read_state
 from trainer.config import ComputeOptions
 from trainer.distributed.agreement import run_on_main
 from trainer.distributed.topology import Topology
-from trainer.export import LAST
 from trainer.model import huggingface
 from trainer.model.esm2 import Esm2
 from trainer.model.initialize import build, fill

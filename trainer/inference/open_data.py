@@ -47,13 +47,16 @@ def is_dataset(data: Sequence[str]) -> bool:
     return True
 
 
-def build_dataset(data: Sequence[str], out: Path) -> Path:
+def build_dataset(data: Sequence[str], out: Path, *, quiet: bool = False) -> Path:
     """Build the temporary dataset in `out`, and return its folder. If it exists, it is checked.
 
+    Args:
+        quiet: do not show the progress of the build.
     Raises:
         OptionError: an input is standard input, which could not be read again after an
             interruption.
-        ThdpackError: the build has failed. Its message is already on standard error.
+        ThdpackError: the build has failed. With `quiet`, the message is that of the build;
+            otherwise, that one is already on standard error.
     """
     if "-" in data:
         raise OptionError("DATA is standard input: write the FASTA to a file first")
@@ -64,8 +67,12 @@ def build_dataset(data: Sequence[str], out: Path) -> Path:
         env=python_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE if quiet else None,
+        text=True,
         check=False,
     )
+    if done.returncode and quiet and done.stderr.strip():
+        raise ThdpackError(done.stderr.splitlines()[-1].removeprefix("thdpack preprocess: "))
     if done.returncode:
         raise ThdpackError(
             f"the inputs could not be made into a dataset: see the lines above (`thdpack "

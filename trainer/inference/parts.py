@@ -32,9 +32,10 @@ BF16: Final = {b"dtype": b"bfloat16"}
 _BATCH_BYTES: Final = 64 << 20
 """Approximate size of a record batch in a part."""
 
-Join = Literal["mean", "sum", "concatenate"]
+Join = Literal["mean", "exp_mean", "sum", "concatenate"]
 """How the values of a record's windows become the value of the record: their mean, weighted by the
-number of owned residues; their sum; or the values of all owned residues, in order."""
+number of owned residues; the exponential of this mean; their sum; or the values of all owned
+residues, in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,11 +130,12 @@ def as_stored(values: Tensor) -> NDArray[Any]:
 class Parts:
     """The parts of an output folder."""
 
-    def __init__(self, folder: Path, results: Sequence[Result]) -> None:
+    def __init__(self, folder: Path, results: Sequence[Result], *, merge: bool = False) -> None:
         """Args:
         folder: the folder PARTS.
+        merge: merge the windows of a record; see `merged`.
         """
-        self.folder, self._results = folder, results
+        self.folder, self._results, self._merge = folder, results, merge
         self._schema = pa.schema([*WINDOW_COLUMNS, *(result.field for result in results)])
 
     def path(self, unit: Unit) -> Path:
@@ -151,7 +153,7 @@ class Parts:
         path = self.path(unit)
         partial = path.with_name(path.name + PARTIAL)
         with pa.ipc.new_file(str(partial), self._schema) as file:
-            writer = PartWriter(file, self._schema, self._results)
+            writer = PartWriter(file, self._schema, self._results, merge=self._merge)
             yield writer
             writer.flush()
         sync_files([partial])
@@ -162,9 +164,14 @@ class PartWriter:
     """Writes the results of rows. Results of several rows become one record batch."""
 
     def __init__(
-        self, file: pa.RecordBatchFileWriter, schema: pa.Schema, results: Sequence[Result]
+        self,
+        file: pa.RecordBatchFileWriter,
+        schema: pa.Schema,
+        results: Sequence[Result],
+        *,
+        merge: bool,
     ) -> None:
-        self._file, self._schema, self._results = file, schema, results
+        self._file, self._schema, self._results, self._merge = file, schema, results, merge
         self._held: list[list[pa.Array]] = [[] for _ in schema]
         self._bytes = 0
 
@@ -197,5 +204,32 @@ class PartWriter:
     def flush(self) -> None:
         if self._held[0]:
             columns = [pa.concat_arrays(held) for held in self._held]
+            columns = merged(columns, self._results) if self._merge else columns
             self._file.write_batch(pa.record_batch(columns, schema=self._schema))
         self._held, self._bytes = [[] for _ in self._schema], 0
+
+
+def merged(columns: Sequence[pa.Array], results: Sequence[Result]) -> list[pa.Array]:
+    """Merge windows of a record that own neighbouring residues into one row. If windows own one
+    residue each, a part would otherwise have a row for each residue.
+
+    Args:
+        columns: columns of a part.
+        results: single numbers in float64, which are joined as a sum or as a mean.
+    """
+    record, first, residues = (column.to_numpy() for column in columns[:3])
+    order = np.lexsort((first, record))
+    record, first, residues = record[order], first[order], residues[order]
+    begins = (np.diff(record, prepend=-1) != 0) | (
+        first != np.concatenate(([-1], first[:-1] + residues[:-1]))
+    )
+    starts = np.flatnonzero(begins)
+    counts = np.add.reduceat(residues, starts, dtype=residues.dtype)
+    found = [pa.array(record[starts]), pa.array(first[starts]), pa.array(counts)]
+    for result, column in zip(results, columns[3:], strict=True):
+        values = column.to_numpy()[order]
+        if result.join == "sum":
+            found.append(pa.array(np.add.reduceat(values, starts)))
+        else:
+            found.append(pa.array(np.add.reduceat(values * residues, starts) / counts))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,7 @@ class Work:
     results: columns of the output.
     function: computes these columns.
     more: options of the command, by name.
+    per_residue: True if the function needs windows that own one residue each.
     """
 
     command: str
@@ -61,6 +63,7 @@ class Work:
     results: Sequence[Result]
     function: RowFunction
     more: Mapping[str, str]
+    per_residue: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +106,7 @@ def prepare(
         OptionError, ThdpackError: options, model or data cannot be used.
     """
     out = Path(options.out)
-    compute = _resolved(options, topology)
+    compute = resolved_compute(options, topology)
     weights = load_weights(options.model, topology)
     work = plan(weights)
     url: str = run_on_main(topology, lambda: _dataset(options, out))
@@ -132,7 +135,7 @@ def prepare(
     )
 
 
-def _resolved(options: InferenceOptions, topology: Topology) -> ComputeOptions:
+def resolved_compute(options: InferenceOptions, topology: Topology) -> ComputeOptions:
     """Return the compute options, with `auto` resolved. For --precision fp8, they are those of a
     model in bf16, whose layers are converted later.
 
@@ -176,29 +179,22 @@ def _settings(
     Raises:
         ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
     """
-    kind = topology.device.type
-    own = manifest.max_seq_len if is_dataset(options.data) else _FASTA_LENGTH
-    longest = options.max_seq_len or own
-    default = before.row_tokens if before else max(_ROW_TOKENS[kind], longest)
-    row_tokens = -(-(options.row_tokens or default) // MULTIPLE) * MULTIPLE
-    if longest > row_tokens:
-        raise ValueError(
-            f"--row-tokens is {options.row_tokens}, expected at least {longest}, the maximum "
-            "length of a sequence in tokens (--max-seq-len)"
-        )
-    overlap = options.overlap if options.overlap is not None else min(256, (longest - 2) // 2)
-    if overlap >= longest - 2:
-        raise ValueError(
-            f"--overlap is {overlap}, expected less than {longest - 2}, the number of residues "
-            "that fit into --max-seq-len"
-        )
-    seconds = 2 * weights.options.parameters / _FLOPS[kind]  # for a token
+    row_tokens, longest, overlap = row_sizes(
+        options,
+        topology,
+        own=manifest.max_seq_len if is_dataset(options.data) else _FASTA_LENGTH,
+        before=before.row_tokens if before else 0,
+    )
+    seconds = 2 * weights.options.parameters / _FLOPS[topology.device.type]  # for a token
     unit = min(_UNIT_TOKENS, _UNIT_SECONDS / seconds) / manifest.capacity
+    if work.per_residue:  # each token is computed up to `longest` times
+        unit /= longest
     return Settings(
         command=work.command,
         model=weights.digest,
         dataset=manifest.digest,
         unit_buckets=before.unit_buckets if before else max(1, int(unit)),
+        unit_pieces=before.unit_pieces if before else _pieces(unit, work),
         row_tokens=row_tokens,
         max_seq_len=longest,
         overlap=overlap,
@@ -207,3 +203,50 @@ def _settings(
         format=options.format,
         more=dict(work.more),
     )
+
+
+def _pieces(unit: float, work: Work) -> int:
+    """Return the number of units for the same buckets.
+
+    Args:
+        unit: size of a unit in buckets, which may be less than one.
+    """
+    return max(1, math.ceil(1 / unit)) if work.per_residue else 1
+
+
+def row_sizes(
+    options: InferenceOptions, topology: Topology, *, own: int = _FASTA_LENGTH, before: int = 0
+) -> tuple[int, int, int]:
+    """Return the number of tokens in a row, the maximum length of a window in tokens, and the
+    number of residues that windows share.
+
+    Args:
+        own: default of --max-seq-len.
+        before: number of tokens in a row of an interrupted run; 0 for a new run.
+    Raises:
+        ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
+    """
+    longest = options.max_seq_len or own
+    default = before or max(_ROW_TOKENS[topology.device.type], longest)
+    row_tokens = -(-(options.row_tokens or default) // MULTIPLE) * MULTIPLE
+    if longest > row_tokens:
+        raise ValueError(
+            f"--row-tokens is {options.row_tokens}, expected at least {longest}, the maximum "
+            "length of a sequence in tokens (--max-seq-len)"
+        )
+    overlap = options.overlap if options.overlap is not None else default_overlap(longest)
+    if overlap >= longest - 2:
+        raise ValueError(
+            f"--overlap is {overlap}, expected less than {longest - 2}, the number of residues "
+            "that fit into --max-seq-len"
+        )
+    return row_tokens, longest, overlap
+
+
+def default_overlap(longest: int) -> int:
+    """Return the default of --overlap.
+
+    Args:
+        longest: maximum length of a window in tokens.
+    """
+    return min(256, (longest - 2) // 2)

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from packers import PACKERS
 from schemas.shard import Bucket
 from schemas.vocabulary import ESM2
 from trainer.inference.windows import Window
@@ -59,6 +58,8 @@ def rows_of(windows: Sequence[Window], shape: RowShape) -> Iterator[PackedRow]:
 
     The same windows give the same rows. A row's windows have the order of `windows`.
     """
+    from packers import PACKERS  # compiled code, which training does not load
+
     lengths = np.array([window.tokens.size for window in windows], dtype=np.int64)
     rows = PACKERS["bfd"](lengths, capacity=shape.tokens, max_seqs=shape.windows)
     order = np.argsort(rows, kind="stable")

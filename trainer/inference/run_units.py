@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.storage.atomic_write import sync_folder
@@ -27,6 +28,7 @@ from trainer.inference.rows import PackedRow, RowShape, rows_of
 from trainer.inference.settings import SETTINGS, SUMMARY
 from trainer.inference.units import Unit, Units
 from trainer.inference.window_index import WindowIndex
+from trainer.inference.windows import one_residue_each
 
 
 def run_units(
@@ -40,11 +42,24 @@ def run_units(
         ValueError, ThdpackError: options, model or data cannot be used, or another run writes to
             OUT.
     """
+    with prepared(options, topology, plan) as run:
+        _run_units(run, options.format)
+
+
+@contextmanager
+def prepared(
+    options: InferenceOptions, topology: Topology, plan: Callable[[Weights], Work]
+) -> Iterator[Prepared]:
+    """Lock OUT and prepare the run; see `prepare`. All ranks must call this.
+
+    Raises:
+        ValueError, ThdpackError: see `run_units`.
+    """
     out = Path(options.out)
     run_on_main(topology, lambda: refuse_file(out))
     run_on_main(topology, lambda: refuse_foreign_folder(out, own=(LOCK, PARTS, SUMMARY)))
     with removed_if_empty(out, topology), run_lock(out, topology):
-        _run_units(prepare(options, topology, plan), options.format)
+        yield prepare(options, topology, plan)
 
 
 def _run_units(run: Prepared, form: Format) -> None:
@@ -54,11 +69,12 @@ def _run_units(run: Prepared, form: Format) -> None:
             _remove_intermediate(run.out)
             print(f"{run.out} is complete already: nothing to do")
         return
-    units = Units(run.url, run.manifest, buckets=run.settings.unit_buckets)
-    parts = Parts(run.out / PARTS, run.work.results)
+    units = Units(
+        run.url, run.manifest, buckets=run.settings.unit_buckets, pieces=run.settings.unit_pieces
+    )
+    parts = Parts(run.out / PARTS, run.work.results, merge=run.work.per_residue)
     missing: list[Unit] = run_on_main(topology, lambda: parts.missing(units.all))
-    tokens = sum(split.tokens for split in run.manifest.splits.values())
-    tokens = tokens * len(missing) // max(len(units.all), 1)
+    tokens = _tokens(run) * len(missing) // max(len(units.all), 1)
     progress = InferenceProgress(
         name=run.work.name,
         total=tokens,
@@ -71,12 +87,12 @@ def _run_units(run: Prepared, form: Format) -> None:
             progress.say(
                 f"continuing: {len(units.all) - len(missing)} of {len(units.all)} parts exist"
             )
-        model = _model(run)
+        model = model_of(run)
         started = time.perf_counter()
         _compute(run, model, units, missing[topology.rank :: topology.world_size], parts, progress)
     units.close()
     partly = _assemble(run, units.all, parts, form)
-    run_on_main(topology, lambda: _finish(run))
+    run_on_main(topology, lambda: finish(run))
     seconds = time.perf_counter() - started
     if topology.is_main:
         rows = sum(entry.rows for entry in run.manifest.records)
@@ -90,7 +106,7 @@ def _run_units(run: Prepared, form: Format) -> None:
             )
 
 
-def _model(run: Prepared) -> PackedModel:
+def model_of(run: Prepared) -> PackedModel:
     """Return the model on the device of this rank. All ranks must call this."""
     compute, topology = run.compute, run.topology
     esm2 = run.weights.on_device(compute, topology, fp8=run.settings.precision == "fp8")
@@ -120,6 +136,16 @@ def _compute(
                 writer.write(before.row, before.wait())
 
 
+def _tokens(run: Prepared) -> int:
+    """Return the approximate number of tokens to compute. Windows that overlap count once."""
+    splits = run.manifest.splits.values()
+    tokens = sum(split.tokens for split in splits)
+    if not run.work.per_residue:
+        return tokens
+    # a sequence of L tokens has L - 2 copies of L tokens, or of --max-seq-len
+    return min(sum(split.cost_sum for split in splits), tokens * run.settings.max_seq_len)
+
+
 def _rows_ahead(
     run: Prepared, units: Units, mine: Sequence[Unit]
 ) -> Iterator[tuple[Unit, list[PackedRow]]]:
@@ -129,6 +155,8 @@ def _rows_ahead(
 
     def packed(unit: Unit) -> list[PackedRow]:
         windows = units.windows(unit, longest=settings.max_seq_len, overlap=settings.overlap)
+        if run.work.per_residue:
+            windows = one_residue_each(windows, piece=unit.piece, pieces=unit.pieces)
         return list(rows_of(windows, shape))
 
     with ThreadPoolExecutor(1) as thread:
@@ -152,7 +180,7 @@ def _assemble(run: Prepared, units: Sequence[Unit], parts: Parts, form: Format) 
     return sum(all_gather(topology, partly))
 
 
-def _finish(run: Prepared) -> None:
+def finish(run: Prepared) -> None:
     """Leave OUT/run.json, and remove intermediate files."""
     os.replace(run.out / PARTS / SETTINGS, run.out / SUMMARY)
     sync_folder(run.out)

@@ -26,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     model: digest of the weights.
     dataset: digest of the dataset's manifest.
     unit_buckets: number of buckets in a unit.
+    unit_pieces: number of units for the same buckets.
     row_tokens, max_seq_len, overlap, backend, precision, format: options, with `auto` resolved.
     more: options of the command, by name.
     """
@@ -34,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     model: str
     dataset: str
     unit_buckets: int
+    unit_pieces: int
     row_tokens: int
     max_seq_len: int
     overlap: int
@@ -45,7 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def options(self) -> dict[str, Any]:
         """Return the value of each setting that an option decides, by option."""
         found = msgspec.structs.asdict(self)
-        del found["command"], found["model"], found["dataset"], found["unit_buckets"]
+        del found["command"], found["model"], found["dataset"]
+        del found["unit_buckets"], found["unit_pieces"]
         more = found.pop("more")
         return {flag(name): value for name, value in {**found, **more}.items()}
 

@@ -13,22 +13,30 @@ from trainer.inference.windows import Window, windows_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """Buckets first … end - 1 of a split, in stored order. `number` is unique in the dataset."""
+    """Buckets first … end - 1 of a split, in stored order. `number` is unique in the dataset.
+
+    piece, pieces: the unit is this piece of the work on these buckets, out of `pieces`.
+    """
 
     number: int
     split: str
     first: int
     end: int
+    piece: int = 0
+    pieces: int = 1
 
 
 class Units:
     """All units of a dataset. They hold each sequence of variant 0 exactly once."""
 
-    def __init__(self, url: str | Path, manifest: Manifest, *, buckets: int) -> None:
+    def __init__(
+        self, url: str | Path, manifest: Manifest, *, buckets: int, pieces: int = 1
+    ) -> None:
         """Args:
         url: folder or URL of the dataset.
         manifest: manifest of the generation to read.
         buckets: number of buckets in a unit.
+        pieces: number of units for the same buckets, if the work on a bucket is divided.
         """
         self._url, self._manifest = url, manifest
         self._readers: dict[str, ShardReader] = {}
@@ -37,7 +45,17 @@ class Units:
             total = manifest.splits[split].buckets if split in manifest.splits else 0
             for first in range(0, total, buckets):
                 end = min(first + buckets, total)
-                self.all.append(Unit(number=len(self.all), split=split, first=first, end=end))
+                self.all += [
+                    Unit(
+                        number=len(self.all) + piece,
+                        split=split,
+                        first=first,
+                        end=end,
+                        piece=piece,
+                        pieces=pieces,
+                    )
+                    for piece in range(pieces)
+                ]
 
     def windows(self, unit: Unit, *, longest: int, overlap: int) -> list[Window]:
         """Return the windows of a unit; see `windows_of`.

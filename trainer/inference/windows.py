@@ -8,8 +8,8 @@ are those of its owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,24 +58,57 @@ def windows_of(
         while tokens[-1] == ESM2.pad:  # --length-multiple
             tokens = tokens[:-1]
         record, start = int(records[number]), int(starts[number])
-        if tokens.size <= longest:
-            yield Window(
-                tokens=tokens, record=record, start=start, own_begin=0, own_end=tokens.size - 2
-            )
-            continue
-        residues = tokens[1:-1]
-        for begin, own_begin, own_end in window_places(
-            residues.size, longest=longest - 2, overlap=overlap
-        ):
-            yield Window(
-                tokens=np.concatenate(
-                    ([ESM2.cls], residues[begin : begin + longest - 2], [ESM2.eos])
-                ).astype(np.uint8),
-                record=record,
-                start=start + begin,
-                own_begin=own_begin,
-                own_end=own_end,
-            )
+        yield from sequence_windows(
+            tokens, record=record, start=start, longest=longest, overlap=overlap
+        )
+
+
+def sequence_windows(
+    tokens: NDArray[np.uint8], *, record: int, start: int, longest: int, overlap: int
+) -> Iterator[Window]:
+    """Yield the windows of one sequence.
+
+    Args:
+        tokens: uint8[L], <cls>, L - 2 residues, <eos>.
+        record: ordinal of the record.
+        start: index in the record of the sequence's first residue.
+        longest, overlap: see `windows_of`.
+    """
+    if tokens.size <= longest:
+        yield Window(
+            tokens=tokens, record=record, start=start, own_begin=0, own_end=tokens.size - 2
+        )
+        return
+    residues = tokens[1:-1]
+    for begin, own_begin, own_end in window_places(
+        residues.size, longest=longest - 2, overlap=overlap
+    ):
+        yield Window(
+            tokens=np.concatenate(
+                ([ESM2.cls], residues[begin : begin + longest - 2], [ESM2.eos])
+            ).astype(np.uint8),
+            record=record,
+            start=start + begin,
+            own_begin=own_begin,
+            own_end=own_end,
+        )
+
+
+def one_residue_each(windows: Sequence[Window], *, piece: int, pieces: int) -> list[Window]:
+    """Return copies of windows that own one residue each, so that a function of rows can mask it.
+    A window that owns N residues becomes N copies. They share its tokens.
+
+    Args:
+        piece, pieces: return only this piece of all copies, out of `pieces` pieces of equal size.
+    """
+    ends = np.cumsum([window.own_end - window.own_begin for window in windows])
+    total = int(ends[-1]) if windows else 0
+    found = []
+    for number in range(total * piece // pieces, total * (piece + 1) // pieces):
+        at = int(np.searchsorted(ends, number, side="right"))
+        place = windows[at].own_end - (int(ends[at]) - number)
+        found.append(replace(windows[at], own_begin=place, own_end=place + 1))
+    return found
 
 
 def window_places(residues: int, *, longest: int, overlap: int) -> list[tuple[int, int, int]]:

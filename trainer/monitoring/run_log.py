@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from trainer.monitoring.json_lines import open_json_lines
 from trainer.monitoring.meter import StepMetrics
 from trainer.monitoring.step_progress import WithinStep
 from trainer.monitoring.trackers import TensorBoard, WeightsAndBiases
+from trainer.scores.evaluation import Evaluated
 from trainer.validate import Validation
 
 _LARGE: Final = 1e6
@@ -157,15 +159,26 @@ class RunLog:
             f"{perplexity} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
         )
 
+    def evaluation(self, step: int, name: str, found: Evaluated) -> None:
+        """Log the result of an evaluation; see `evaluation_kind`."""
+        self._write(evaluation_kind(name), step, dict(found.values))
+        self.say(f"step {step:,} · {name}: {found.text}")
+
+    def has_line(self, step: int, kind: str) -> bool:
+        """Return whether metrics.jsonl has a line of this kind for a step. Call this on rank 0
+        only."""
+        return any(True for _ in self._lines(step, kind))
+
     def has_validation(self, step: int, split: str) -> bool:
         """Return whether metrics.jsonl has a validation of a step on a split, with a finite loss.
         Call this on rank 0 only.
         """
-        lines = map(json.loads, self._path.read_text().splitlines())
-        return any(
-            line.get("kind") == split and line["step"] == step and line.get("loss") is not None
-            for line in lines
-        )
+        return any(line.get("loss") is not None for line in self._lines(step, split))
+
+    def _lines(self, step: int, kind: str) -> Iterator[dict[str, Any]]:
+        for line in map(json.loads, self._path.read_text().splitlines()):
+            if line.get("kind") == kind and line["step"] == step:
+                yield line
 
     def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:
         if not self._writes:
@@ -186,6 +199,11 @@ class RunLog:
                 },
                 step,
             )
+
+
+def evaluation_kind(name: str) -> str:
+    """Return the `kind` of the lines of an evaluation in metrics.jsonl."""
+    return f"evaluate/{name}"
 
 
 def _readable(value: float) -> str:

@@ -64,6 +64,9 @@ def notes(run: StartingPoint) -> list[str]:
     mixture = latest_announcement(run.options.data, run.step)
     found = [*run.readers.generations, *([mixture] if mixture else [])]
     found += [*run.notes, *_new_schedule(run)]
+    if run.evaluations:
+        sets = ", ".join(each.description() for each in run.evaluations)
+        found.append(f"each validation also evaluates {sets}")
     buckets, epoch = run.options.data.buckets_per_step, run.epoch_buckets
     steps = run.options.optimizer.steps
     epochs = steps * buckets / epoch

@@ -4,7 +4,7 @@ model), open its readers, and resolve options. Nothing is trained or allocated o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -39,6 +39,7 @@ from trainer.monitoring.trackers import check_trackers
 from trainer.optimizer import with_warmup
 from trainer.readers.mixing import changed_weights
 from trainer.readers.open_readers import Readers, open_readers
+from trainer.scores.evaluation import Evaluation, open_evaluations
 from trainer.start.fit import fitted, memory_of
 from trainer.start.resume_options import changes, check_valid_split, resumed, with_warmup_of
 
@@ -53,6 +54,7 @@ class StartingPoint:
     changes: training options that a resume has changed, in words.
     notes: messages about the shape of the model of --init-from, the number of steps, and a batch or
         warm-up that the trainer has changed.
+    evaluations: the sets of --evaluate.
     memory: estimated and available memory of each GPU, in words; "" if there is no estimate.
     not_captured: reason why `--cuda-graph auto` does not capture the step in a CUDA graph; "" if
         the step is captured, if --cuda-graph is not auto, and on a CPU.
@@ -66,6 +68,7 @@ class StartingPoint:
     readers: Readers
     changes: str
     notes: list[str]
+    evaluations: Sequence[Evaluation]
     memory: str
     not_captured: str
     lock: RunLock
@@ -131,6 +134,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
     # checked again, because `auto` may mean something else on ranks with other hardware or packages
     check_same(topology, options_of(options))
     memory = memory_of(options, readers.manifest, topology)
+    evaluations = open_evaluations(options.output.evaluate, readers.manifest, topology)
     # last, because reading the weights of a large model takes minutes
     starts = options.output.init_from and not before
     initial = _initial_parameters(options, topology) if starts else {}
@@ -142,6 +146,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
         readers=readers,
         changes=changes(options, before.options) if before else "",
         notes=[each for each in (shape_note, batch_note, steps_note, warmup_note) if each],
+        evaluations=evaluations,
         memory=memory,
         not_captured=not_captured,
         lock=lock,

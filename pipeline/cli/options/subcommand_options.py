@@ -204,6 +204,11 @@ class EmbedArguments:
     """Compute embeddings. This class only adds a line to `thdpack --help`, as TrainArguments."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreArguments:
+    """Score sequences. This class only adds a line to `thdpack --help`, as TrainArguments."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
     """Predict a training run: memory, tokens/s, time and GPU-hours, and the fastest flags.

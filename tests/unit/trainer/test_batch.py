@@ -226,6 +226,7 @@ def test_with_the_option_reweight_a_run_has_as_many_steps_as_its_preset() -> Non
 def test_many_epochs_are_announced_with_a_remedy() -> None:
     run: Any = SimpleNamespace(
         notes=[],
+        evaluations=[],
         before=None,
         step=0,
         epoch_buckets=47,
