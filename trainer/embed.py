@@ -3,7 +3,7 @@
     thdpack embed runs/first data/uniref50 --out embeddings
     torchrun --nproc-per-node 8 -m thdpack embed weights/esm2-650m proteins.fasta --out embeddings
 
-The output has one row for each record, in Parquet or Arrow files (see `inference.assemble`).
+The output has one row for each record, in Parquet or Arrow files (see `inference.join.assemble`).
 """
 
 from __future__ import annotations

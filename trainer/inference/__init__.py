@@ -5,7 +5,7 @@
    windows, and `rows.py` packs the windows into rows.
 3. `packed_model.py` runs the model on rows. `run_units.py` runs it on all units, and writes the
    results of each unit to a file, a *part* (`parts.py`).
-4. `assemble.py` joins the parts: one row for each input record.
+4. `join/` joins the parts: one row for each input record.
 
 A unit does not depend on the number of ranks, so the results do not either. After an interruption,
 units whose part exists are not computed again.

@@ -17,7 +17,8 @@ from trainer.checkpoints.run_lock import LOCK, run_lock
 from trainer.config.inference_options import InferenceOptions
 from trainer.distributed.agreement import all_gather, run_on_main
 from trainer.distributed.topology import Topology
-from trainer.inference.assemble import Format, assemble, output_path
+from trainer.inference.join.assemble import Format, assemble, output_path
+from trainer.inference.join.window_index import WindowIndex
 from trainer.inference.load_model import Weights
 from trainer.inference.open_data import DATASET
 from trainer.inference.packed_model import Launched, PackedModel
@@ -27,7 +28,6 @@ from trainer.inference.progress import InferenceProgress
 from trainer.inference.rows import PackedRow, RowShape, rows_of
 from trainer.inference.settings import SETTINGS, SUMMARY
 from trainer.inference.units import Unit, Units
-from trainer.inference.window_index import WindowIndex
 from trainer.inference.windows import one_residue_each
 
 

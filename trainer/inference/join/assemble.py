@@ -20,9 +20,9 @@ from pipeline.reader.record_rows import read_records
 from pipeline.storage.atomic_write import sync_files
 from schemas.manifest_entries import RecordsEntry
 from trainer.checkpoints.atomic_write import PARTIAL, publish
-from trainer.inference.join_windows import joined, per_record
+from trainer.inference.join.join_windows import joined, per_record
+from trainer.inference.join.window_index import WindowIndex
 from trainer.inference.parts import Result
-from trainer.inference.window_index import WindowIndex
 
 Format = Literal["parquet", "arrow"]
 _ROWS_BYTES: Final = 64 << 20

@@ -9,8 +9,8 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from trainer.inference.join.window_index import WindowIndex
 from trainer.inference.parts import Result, as_stored
-from trainer.inference.window_index import WindowIndex
 
 _LARGEST_EXPONENT: Final = 700.0
 """Upper limit of the exponent of `exp_mean`. Its exponential fits in a float64."""
