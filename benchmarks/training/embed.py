@@ -5,10 +5,10 @@
 The model has random weights. Two kinds of lines are printed:
 
 - thdpack: the whole command, disk to disk, which reads the dataset DATASET and writes the mean of
-  the last layer for each record. `tokens/s` excludes the start (imports, weights, capture of the
-  CUDA graph) and includes everything else. `with start` includes all.
-- padded: plain transformers with SDPA: batches of records in input order, each padded to its
-  longest, cut at 1,024 tokens; mean over residues, copied to the host. Only the forward passes and
+  the last layer for each record. `tokens/s` counts from the first result to the end of the command.
+  `with start` also includes imports, weights, and the first row, which compiles kernels.
+- padded: plain transformers with SDPA: batches of sequences in stored order, padded to the longest
+  of the batch or to `--pad-to` tokens; mean over residues, copied to the host. Only the forward passes and
   the pooling are timed. It runs for about `--seconds`, and its tokens/s counts real tokens only.
 
 `--ranks N` runs thdpack on N GPUs of this machine. Ratios are those of one run of this benchmark.
@@ -17,6 +17,7 @@ The model has random weights. Two kinds of lines are printed:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import subprocess
@@ -39,7 +40,7 @@ from trainer.model import huggingface
 from trainer.model.initialize import build, fill
 
 _WARM_UP = 3
-_WROTE = re.compile(r"\(([\d,]+) tokens in ([\d,.]+) s")
+_WROTE = re.compile(r"\(([\d,]+) tokens, ([\d,]+) tokens/s")
 
 
 def parsed() -> argparse.Namespace:
@@ -54,6 +55,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--padded", nargs="*", default=["bf16", "fp32"])
     parser.add_argument("--batch", type=int, default=32, help="records in a padded batch")
+    parser.add_argument("--pad-to", type=int, nargs="+", default=[0, 1024])
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--json", help="file for the results")
     return parser.parse_args()
@@ -71,8 +73,8 @@ def main() -> None:
                     found = ours(asked, model, precision, row_tokens, Path(folder) / "out")
                     results.append({"round": round_, **found})
                     print(results[-1], flush=True)
-        for dtype in asked.padded:
-            results.append(padded(asked, model, dtype))
+        for dtype, pad_to in itertools.product(asked.padded, asked.pad_to):
+            results.append(padded(asked, model, dtype, pad_to))
             print(results[-1], flush=True)
     if asked.json:
         Path(asked.json).write_text(json.dumps(results, indent=1))
@@ -102,7 +104,7 @@ def ours(
     whole = time.perf_counter() - started
     match = _WROTE.search(done.stdout)
     assert match, done.stdout
-    tokens, seconds = int(match[1].replace(",", "")), float(match[2].replace(",", ""))
+    tokens, rate = (int(number.replace(",", "")) for number in match.groups())
     for path in out.iterdir():
         path.unlink()
     return {
@@ -111,12 +113,12 @@ def ours(
         "precision": precision,
         "row_tokens": row_tokens,
         "tokens": tokens,
-        "tokens/s": round(tokens / seconds),
+        "tokens/s": rate,
         "with start": round(tokens / whole),
     }
 
 
-def padded(asked: argparse.Namespace, model: Path, dtype: str) -> dict[str, Any]:
+def padded(asked: argparse.Namespace, model: Path, dtype: str, pad_to: int) -> dict[str, Any]:
     """Run transformers on padded batches for a while and return its speed."""
     from transformers import EsmModel
 
@@ -127,7 +129,7 @@ def padded(asked: argparse.Namespace, model: Path, dtype: str) -> dict[str, Any]
     )
     loaded = loaded.to(device).eval()
     tokens, began = 0, 0.0
-    for number, batch in enumerate(batches(asked.dataset, asked.batch)):
+    for number, batch in enumerate(batches(asked.dataset, asked.batch, pad_to)):
         if number == _WARM_UP:
             if device.type == "cuda":
                 torch.cuda.synchronize()
@@ -147,11 +149,12 @@ def padded(asked: argparse.Namespace, model: Path, dtype: str) -> dict[str, Any]
         "what": "padded",
         "dtype": dtype,
         "batch": asked.batch,
+        "pad to": pad_to,
         "tokens/s": round(tokens / seconds),
     }
 
 
-def batches(dataset: str, size: int) -> Iterator[torch.Tensor]:
+def batches(dataset: str, size: int, pad_to: int) -> Iterator[torch.Tensor]:
     """Yield padded batches of the train split's sequences, int64[size, longest]."""
     held: list[np.ndarray[Any, Any]] = []
     with ShardReader(dataset, prefetch=0) as reader:
@@ -162,7 +165,7 @@ def batches(dataset: str, size: int) -> Iterator[torch.Tensor]:
                 for index in range(bucket.num_seqs):
                     held.append(bucket.input_ids[edges[index] : edges[index + 1]])
                     if len(held) == size:
-                        longest = max(part.size for part in held)
+                        longest = max(pad_to, *(part.size for part in held))
                         batch = np.full((size, longest), ESM2.pad, dtype=np.int64)
                         for row, part in zip(batch, held, strict=True):
                             row[: part.size] = part

@@ -24,6 +24,7 @@ class InferenceProgress:
         self._console = Console(stderr=True, quiet=not shown)
         self._name, self._total, self._ranks = name, total, ranks
         self.done = 0
+        self._first: tuple[float, int] | None = None
         self._began = self._said = time.monotonic()
         self._bar: Progress | None = None
         if shown and self._console.is_terminal:
@@ -47,6 +48,23 @@ class InferenceProgress:
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def received(self) -> None:
+        """Count a result of this rank. The speed is measured from the first result on, because the
+        first row also compiles kernels."""
+        if self._first is None:
+            self._first = time.monotonic(), self.done
+
+    def summary(self) -> str:
+        """Return the number of tokens and the speed until now, for the last line of a run."""
+        if self._first is None:
+            return ""
+        since, before = self._first
+        tokens = self.done - before
+        if not tokens:  # a single row
+            since, tokens = self._began, self.done
+        rate = tokens / max(time.monotonic() - since, 1e-9)
+        return f" ({self.done:,} tokens, {rate:,.0f} tokens/s from the first result on)"
 
     def advance(self, tokens: int) -> None:
         """Count tokens that this rank has computed."""

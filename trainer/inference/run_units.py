@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from pipeline.storage.atomic_write import sync_folder
@@ -74,10 +75,9 @@ def _run_units(run: Prepared, form: Format) -> None:
     )
     parts = Parts(run.out / PARTS, run.work.results, merge=run.work.per_residue)
     missing: list[Unit] = run_on_main(topology, lambda: parts.missing(units.all))
-    tokens = _tokens(run) * len(missing) // max(len(units.all), 1)
     progress = InferenceProgress(
         name=run.work.name,
-        total=tokens,
+        total=_tokens(run) * len(missing) // max(len(units.all), 1),
         ranks=topology.world_size,
         shown=topology.is_main,
     )
@@ -88,16 +88,13 @@ def _run_units(run: Prepared, form: Format) -> None:
                 f"continuing: {len(units.all) - len(missing)} of {len(units.all)} parts exist"
             )
         model = model_of(run)
-        started = time.perf_counter()
         _compute(run, model, units, missing[topology.rank :: topology.world_size], parts, progress)
     units.close()
     partly = _assemble(run, units.all, parts, form)
     run_on_main(topology, lambda: finish(run))
-    seconds = time.perf_counter() - started
     if topology.is_main:
         rows = sum(entry.rows for entry in run.manifest.records)
-        rate = f"{tokens:,} tokens in {seconds:,.1f} s, without the start"
-        print(f"wrote {plural(rows, 'row')} to {run.out} ({rate})")
+        print(f"wrote {plural(rows, 'row')} to {run.out}{progress.summary()}")
         if partly:
             print(
                 f"warning: {plural(partly, 'record')} are longer than the dataset's sequences, and "
@@ -121,19 +118,32 @@ def _compute(
     parts: Parts,
     progress: InferenceProgress,
 ) -> None:
-    """Write the parts of this rank's units."""
-    for unit, rows in _rows_ahead(run, units, mine):
-        with parts.written(unit) as writer:
-            # While the device computes a row, the host writes the results of the row before.
-            before: Launched | None = None
+    """Write the parts of this rank's units.
+
+    While the device computes a row, the host writes the results of the row before. The row before
+    may belong to another unit.
+    """
+
+    def launched() -> Iterator[tuple[Unit, Launched]]:
+        before: tuple[Unit, Launched] | None = None
+        for unit, rows in _rows_ahead(run, units, mine):
+            if not rows:
+                with parts.written(unit):
+                    pass
             for row in rows:
-                launched = model.launch(row)
-                if before is not None:
-                    writer.write(before.row, before.wait())
-                before = launched
+                found = unit, model.launch(row)
                 progress.advance(row.bucket.num_tokens)
-            if before is not None:
-                writer.write(before.row, before.wait())
+                if before is not None:
+                    yield before
+                before = found
+        if before is not None:
+            yield before
+
+    for unit, of_unit in groupby(launched(), key=itemgetter(0)):
+        with parts.written(unit) as writer:
+            for _, found in of_unit:
+                writer.write(found.row, found.wait())
+                progress.received()
 
 
 def _tokens(run: Prepared) -> int:
