@@ -8,8 +8,9 @@ The model has random weights. Two kinds of lines are printed:
   the last layer for each record. `tokens/s` counts from the first result to the end of the command.
   `with start` also includes imports, weights, and the first row, which compiles kernels.
 - padded: plain transformers with SDPA: batches of sequences in stored order, padded to the longest
-  of the batch or to `--pad-to` tokens; mean over residues, copied to the host. Only the forward passes and
-  the pooling are timed. It runs for about `--seconds`, and its tokens/s counts real tokens only.
+  of the batch or to `--pad-to` tokens; mean over residues, copied to the host. Only the forward
+  passes and the pooling are timed. It runs for about `--seconds`, and its tokens/s counts real
+  tokens only.
 
 `--ranks N` runs thdpack on N GPUs of this machine. Ratios are those of one run of this benchmark.
 """
