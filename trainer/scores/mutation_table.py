@@ -65,8 +65,8 @@ class MutationTable:
         """
         if SEQUENCE not in self.columns:
             raise self._error(
-                f"the table has no column {SEQUENCE}, which would give the wild type: name the "
-                "wild type with --wild-type",
+                f"the table has no column {SEQUENCE}, which would give the wild type: add it, or "
+                "name the wild type with `thdpack score --wild-type`",
                 line=1,
             )
         wild_type = ""
