@@ -5,13 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from dataclasses import fields
 from typing import Annotated, Any, Final, Union
 
 import tyro
 
-from pipeline.build.append.options import AppendOptions
-from pipeline.build.options import DatasetOptions, PreprocessOptions
+from pipeline.build.options import PreprocessOptions
 from pipeline.cli.generations.options import (
     AppendArguments,
     CompactArguments,
@@ -21,7 +19,6 @@ from pipeline.cli.generations.options import (
 )
 from pipeline.cli.options.build_options import (
     GROUPS,
-    NOT_PLANNED,
     BuildArguments,
     PlanTasksArguments,
     PreprocessArguments,
@@ -40,7 +37,6 @@ from pipeline.cli.options.subcommand_options import (
     TrainArguments,
     VerifyOptions,
 )
-from schemas.text.option_checks import flag
 from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
@@ -86,63 +82,6 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
 
 _CONFIG: Final = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
 _SHARE: Final = re.compile(r",?(train|valid|test)=")
-_WORKERS: Final = ("--num-workers", "--num-proc", "--threads", "-j")
-_BUILD_OTHERS: Final = {
-    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--outdir", "-o"), "use --out"),
-    "--force": "use --overwrite",
-    "--min-length": "use --min-residues",
-    **dict.fromkeys(("--input", "--inputs", "-i"), "inputs need no option: write their names"),
-    **dict.fromkeys(("--max-length", "--max-seq-length"), "use --max-seq-len"),
-    **dict.fromkeys(_WORKERS, "use --workers"),
-    **dict.fromkeys(
-        ("--valid-fraction", "--val-fraction", "--valid-split", "--validation-split"),
-        "use --split train=0.99,valid=0.01, with the share of each split",
-    ),
-    **dict.fromkeys(
-        ("--test-fraction", "--test-split", "--splits"),
-        "use --split train=0.98,valid=0.01,test=0.01, with the share of each split",
-    ),
-    "--valid": "use --split, as in --split valid=0.05",
-    "--test": "use --split, as in --split valid=0.05,test=0.05",
-    "--filter": "use --where, with an SQL expression, as in --where 'length >= 50'",
-    **dict.fromkeys(("--bucket-size", "--tokens-per-bucket"), "use --capacity"),
-}
-_TAKEN: Final = {field.name for field in fields(AppendOptions)}
-_GROWING_OTHERS: Final = {
-    **{
-        flag(field.name): "a dataset keeps its build's values"
-        for field in fields(DatasetOptions)
-        if field.name not in _TAKEN
-    },
-    **dict.fromkeys(
-        ("--out", "--output", "-o"), "the dataset is the first argument, before the inputs"
-    ),
-}
-_OTHERS: Final[dict[str, dict[str, str]]] = {
-    "preprocess": _BUILD_OTHERS,
-    "plan-tasks": {
-        **_BUILD_OTHERS,
-        **NOT_PLANNED,
-        **dict.fromkeys(_WORKERS, NOT_PLANNED["--workers"]),
-    },
-    "stats": dict.fromkeys(
-        ("--output", "--out", "-o"), "use --html FILE, --json FILE or --csv FOLDER"
-    ),
-    "append": _GROWING_OTHERS,
-    "compact": _GROWING_OTHERS,
-    "card": {
-        **dict.fromkeys(("--output", "--output-dir", "--outdir", "-o"), "use --out"),
-        "--force": "use --overwrite",
-    },
-    "plan": {
-        "--dataset": "use --data",
-        "--preset": "use --model",
-        "--num-gpus": "use --gpus, as in --gpus 8xH200",
-        "--steps": "use --tokens, the number of steps × the number of tokens of a step; a plan "
-        "prints both",
-    },
-}
-"""For each subcommand: options of other programs, and the advice that an error prints."""
 
 
 _OTHER_COMMANDS: Final = {
@@ -222,8 +161,10 @@ def _read_options(name: str, words: list[str]) -> Any:
     Raises:
         InvalidOptionError: an option or argument is missing or wrong.
     """
+    from pipeline.cli.options.foreign_options import FOREIGN_OPTIONS  # not needed by --help
+
     own = words[: words.index("--")] if "--" in words else words
-    refuse_foreign_options(own, _OTHERS.get(name, {}), takes_files=True)
+    refuse_foreign_options(own, FOREIGN_OPTIONS.get(name, {}), takes_files=True)
     options = _COMMANDS[name][0]
     sections = GROUPS.get(options, [options])
     for section in sections:
