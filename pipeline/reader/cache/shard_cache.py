@@ -160,7 +160,7 @@ class ShardCache:
             digest.update(piece)
             view, written = memoryview(piece), 0
             while written < len(view):
-                with self._folder.errors():
+                with self._folder.errors(needed=entry.bytes - done - written):
                     written += os.pwrite(descriptor, view[written:], done + written)
             done += len(piece)
         if done != entry.bytes:
