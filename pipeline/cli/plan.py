@@ -14,7 +14,14 @@ from pipeline.cli.options.subcommand_options import PlanOptions
 from pipeline.planning.cluster import GPU_GIB, MEASURED, PEAK_TB_S, Cluster
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.search_settings import WORTH_NO_FLAGS
-from pipeline.planning.training_plan import CACHE, FIRST_NODE, TrainingPlan, plan_training
+from pipeline.planning.training_plan import (
+    CACHE,
+    FIRST_NODE,
+    TORCHRUN_SECONDS,
+    WRITE_BYTES_PER_SECOND,
+    TrainingPlan,
+    plan_training,
+)
 from pipeline.storage.urls import is_url
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS, PUBLISHED_RUNS
 from schemas.text.phrases import duration, plural
@@ -65,7 +72,7 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     for line in _table(list(_facts(plan)), console.width):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
-    for line in (*_placeholders(plan), *_alternatives(plan)):
+    for line in (*_placeholders(plan), *_shutdown(plan), *_alternatives(plan)):
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
     if plan.why_steps:
         why = f"{plan.why_steps}, for a run from random weights (--init-from: at most {FEW_EPOCHS})"
@@ -141,6 +148,18 @@ def _placeholders(plan: TrainingPlan) -> Iterator[str]:
         )
     if is_url(plan.data):
         yield f"replace {CACHE} by a folder on a local disk, which all processes of a node share"
+
+
+def _shutdown(plan: TrainingPlan) -> Iterator[str]:
+    """Yield a line that explains --shutdown-timeout, if the command has this option."""
+    if plan.shutdown_timeout:
+        yield (
+            f"--shutdown-timeout: after a signal, two steps and a checkpoint take about "
+            f"{plan.stop_seconds:,.0f} s if all ranks together write "
+            f"{WRITE_BYTES_PER_SECOND / 1e9:g} GB/s. Without the option, torchrun kills the run "
+            f"after {TORCHRUN_SECONDS} s. If your disk is slower, give a larger number. torch 2.11 "
+            "lacks the option: omit it there. A stopped run then resumes from an older checkpoint"
+        )
 
 
 def _alternatives(plan: TrainingPlan) -> Iterator[str]:

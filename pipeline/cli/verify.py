@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 
 from pipeline.build.verify.verify_dataset import verify_dataset
 from pipeline.cli.options.subcommand_options import VerifyOptions
+from pipeline.storage.read_manifest import read_manifest
 from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials
 
 
 def run_verify(options: VerifyOptions) -> int:
-    """Verify a dataset, print one line for each problem, and return an exit code.
+    """Verify a dataset, print its problems, and return an exit code.
 
     Raises:
         ThdpackError: the manifest is missing or damaged, or the dataset's store does not answer.
     """
+    started = time.monotonic()
+    manifest = read_manifest(options.dataset, options.generation)
     problems = verify_dataset(
         options.dataset,
         deep=options.deep,
         workers=options.workers,
-        generation=options.generation,
+        generation=manifest.digest,  # the dataset may grow after the manifest was read
     )
+    if options.json:
+        files = list(manifest.files())
+        values = {
+            "dataset": without_credentials(options.dataset),
+            "digest": manifest.digest,
+            "generation": manifest.generation,
+            "deep": options.deep,
+            "ok": not problems,
+            "problems": problems,
+            "files": len(files),
+            "bytes": sum(entry.bytes for entry in files),
+            "seconds": round(time.monotonic() - started, 3),
+        }
+        print(json.dumps(values))
+        return 1 if problems else 0
     for problem in problems:
         print(problem)
     if problems:

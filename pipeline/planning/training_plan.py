@@ -25,6 +25,14 @@ CACHE: Final = "/tmp/thdpack-cache"
 """Placeholder for --cache-dir in the command, if the dataset is remote. The user replaces it."""
 FIRST_NODE: Final = "NODE0"
 """Placeholder for the first node's name in the command, if there are several nodes."""
+TORCHRUN_SECONDS: Final = 30
+"""Seconds after a signal at which torchrun kills its ranks, without --shutdown-timeout."""
+WRITE_BYTES_PER_SECOND: Final = 10**9
+"""Assumed speed at which a checkpoint is written, in bytes per second, over all ranks."""
+_CHECKPOINT_BYTES: Final = 12
+"""Bytes of a checkpoint for each parameter: float32 weights and two moments of AdamW."""
+_TIMEOUT_UNIT: Final = 30
+"""A --shutdown-timeout is rounded up to a multiple of this number of seconds."""
 _SHOWN: Final = 5
 _TINY: Final = "esm2-tiny"
 """Preset of the trainer that is not one of the published models."""
@@ -67,6 +75,22 @@ class TrainingPlan:
         return tokens / self.best.tokens_per_second / 3600
 
     @property
+    def stop_seconds(self) -> float:
+        """Longest time in seconds from a signal to the end of the run: two steps and a checkpoint.
+
+        The time of the checkpoint assumes WRITE_BYTES_PER_SECOND.
+        """
+        size = _CHECKPOINT_BYTES * ESM2_MODELS[self.model].parameters
+        return 2 * seconds(self.best.setting) + size / WRITE_BYTES_PER_SECOND
+
+    @property
+    def shutdown_timeout(self) -> int | None:
+        """Seconds for torchrun's --shutdown-timeout; None if the command does not need it."""
+        if self.cluster.number == 1 or self.stop_seconds <= TORCHRUN_SECONDS:
+            return None
+        return _TIMEOUT_UNIT * math.ceil(self.stop_seconds / _TIMEOUT_UNIT)
+
+    @property
     def command(self) -> str:
         """The command that starts the run."""
         flags = ["--data", self.data, "--out", f"runs/{self.model}", "--precision", self.precision]
@@ -82,7 +106,9 @@ class TrainingPlan:
             return "thdpack"
         rendezvous = f"--rdzv-backend c10d --rdzv-endpoint {FIRST_NODE}:29500"
         nodes = f"--nnodes {cluster.nodes} {rendezvous} " if cluster.nodes > 1 else ""
-        return f"torchrun {nodes}--nproc-per-node {cluster.gpus_per_node} -m thdpack"
+        timeout = self.shutdown_timeout
+        wait = f"--shutdown-timeout {timeout} " if timeout else ""
+        return f"torchrun {nodes}--nproc-per-node {cluster.gpus_per_node} {wait}-m thdpack"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as `thdpack plan --log-json` prints it."""
@@ -105,6 +131,8 @@ class TrainingPlan:
             "tokens_per_second": best.tokens_per_second,
             "tokens_per_second_per_gpu": best.tokens_per_second / self.cluster.number,
             "step_seconds": seconds(best.setting),
+            "stop_seconds": self.stop_seconds,
+            "shutdown_timeout": self.shutdown_timeout,
             "epoch": self._cost(self.epoch_tokens, self.epoch_tokens / best.setting.step_tokens),
             "run": self._cost(self.tokens, self.steps),
             "alternatives": [

@@ -24,6 +24,7 @@ class ReaderSpeed:
         the time from the request for a bucket until the bucket's tokens are copied into a buffer
     bytes_verified: number of bytes of the shards that were mapped and verified
     bytes_fetched: number of bytes fetched from the store, including those for the first bucket
+    fetch_seconds: seconds in which at least one fetch ran, from the opening of the dataset on
     """
 
     first_bucket: float
@@ -33,6 +34,7 @@ class ReaderSpeed:
     latency: tuple[float, ...]
     bytes_verified: int
     bytes_fetched: int
+    fetch_seconds: float
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the name and printed value of each figure."""
@@ -49,13 +51,15 @@ class ReaderSpeed:
             ),
             ("latency", f"{latency} µs per bucket, including a copy of its tokens"),
             ("verified", f"{self.bytes_verified / 1e6:,.1f} MB of shards, mapped and hashed"),
-            (
-                "fetched",
-                f"{self.bytes_fetched / 1e6:,.1f} MB from the store ("
-                f"{self.bytes_fetched / (self.first_bucket + self.seconds) / 1e6:,.1f} MB/s since "
-                "the opening of the dataset)",
-            ),
+            ("fetched", self._fetched()),
         ]
+
+    def _fetched(self) -> str:
+        text = f"{self.bytes_fetched / 1e6:,.1f} MB from the store"
+        if not self.fetch_seconds:
+            return text
+        rate = self.bytes_fetched / self.fetch_seconds / 1e6
+        return f"{text} ({rate:,.1f} MB/s in the {self.fetch_seconds:.1f} s in which fetches ran)"
 
 
 def bench_reader(reader: ShardReader, seconds: float, started: float) -> ReaderSpeed:
@@ -89,4 +93,5 @@ def bench_reader(reader: ShardReader, seconds: float, started: float) -> ReaderS
         ),
         bytes_verified=reader.bytes_verified,
         bytes_fetched=reader.bytes_fetched,
+        fetch_seconds=reader.fetch_seconds,
     )

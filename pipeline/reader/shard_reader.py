@@ -120,6 +120,11 @@ class ShardReader(ReaderOptions, GlobalCursor):
         return self._split.bytes_fetched
 
     @property
+    def fetch_seconds(self) -> float:
+        """Seconds in which at least one fetch from the store ran."""
+        return self._split.fetch_seconds
+
+    @property
     def bytes_verified(self) -> int:
         """Number of bytes of all shards mapped and verified so far."""
         return self._split.bytes_verified

@@ -139,6 +139,11 @@ class SplitReader:
         """Number of bytes fetched from the store so far."""
         return self._cache.bytes_fetched if self._cache else 0
 
+    @property
+    def fetch_seconds(self) -> float:
+        """Seconds in which at least one fetch from the store ran."""
+        return self._cache.fetch_seconds if self._cache else 0.0
+
     def working_set(self, step: int) -> int:
         """Return the number of bytes that the cache must have room for; 0 without a cache.
 

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.reader import Mixture, ShardReader
+from pipeline.reader.cache.cache_folder import default_cache_dir
+from pipeline.reader.cache.cache_space import check_cache_space
+from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
@@ -112,6 +115,7 @@ def open_readers(
             - the model cannot be trained on a dataset
             - --data or --reweight is wrong
             - `--valid-split test` is given, but no dataset has a test split
+        CacheError: the disk of --cache-dir has too little free space.
     """
     data = options.data
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
@@ -123,6 +127,7 @@ def open_readers(
     for url, manifest in zip(weights, manifests, strict=True):
         _check_dataset(options, url, manifest)
     digests = ", ".join(manifest.digest for manifest in manifests)
+    _check_cache_space(options, list(weights), manifests)
     check_same(topology, {"a dataset whose manifest has digest": digests})
     manifest = mixed(manifests, list(weights.values()))
     batch = choose_batch(data, manifest, topology)
@@ -174,6 +179,27 @@ def open_readers(
         generations=[note for each in chosen if (note := each.note)],
     )
     return readers, replace(options, data=batch.data), "" if before else batch.note
+
+
+def _check_cache_space(
+    options: TrainOptions, urls: Sequence[str], manifests: Sequence[Manifest]
+) -> None:
+    """Check that the disk of the cache has space for the shards that this run reads through it.
+
+    Raises:
+        CacheError: it has not.
+    """
+    data = options.data
+    cached = [
+        entry
+        for url, manifest in zip(urls, manifests, strict=True)
+        if data.cache_dir or local_path(url) is None
+        for _, split, entry in manifest.all_shards()
+        if split in ("train", options.output.valid_split)
+    ]
+    if cached:
+        folder = Path(data.cache_dir) if data.cache_dir else default_cache_dir()
+        check_cache_space(folder, data.cache_bytes, cached)
 
 
 def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:

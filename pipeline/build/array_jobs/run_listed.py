@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -13,11 +13,11 @@ from pipeline.build.array_jobs.listed_results import (
     merge_drawn_members,
     results_of,
 )
+from pipeline.build.array_jobs.task_lines import stage_of, task_reporter
 from pipeline.build.array_jobs.task_list import STAGES, TaskList
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.build_dataset import Build
 from pipeline.build.clusters.draw_task import DrawTask
-from pipeline.build.clusters.link_task import LinkTask
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.hash_task import HashTask
 from pipeline.build.map_stage.map_results import MapOutcome
@@ -69,21 +69,10 @@ def run_tasks(
         for task in tasks:
             if isinstance(task, MapTask | HashTask):
                 _refuse_changed(task.source)
-        report.phase(stage or _stage_of(tasks), sum(_input_bytes(task) for task in tasks))
-        skipped = _run(listed, tasks, SerialExecutor(durable=True), report)
+        report.phase(stage or stage_of(tasks), sum(_input_bytes(task) for task in tasks))
+        report_task = task_reporter(listed, tasks, report)
+        skipped = _run(listed, tasks, SerialExecutor(durable=True), report, report_task)
     return TasksRun(run=len(tasks) - skipped, skipped=skipped)
-
-
-def _stage_of(tasks: Sequence[Task[Any]]) -> str:
-    """Return the stage of the first task; "reduce" if no task is left to run."""
-    match tasks:
-        case [MapTask() | HashTask(), *_]:
-            return "map"
-        case [LinkTask(), *_]:
-            return "link"
-        case [DrawTask(), *_]:
-            return "draw"
-    return "reduce"
 
 
 def _input_bytes(task: Task[Any]) -> int:
@@ -121,8 +110,15 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
             return mended(finish, run_again, listed.work, report)
 
 
-def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter) -> int:
-    """Run tasks, and return the number of tasks that had finished before.
+def _run(
+    listed: TaskList,
+    tasks: Sequence[Task[Any]],
+    executor: Executor,
+    report: Reporter,
+    report_task: Callable[[int, Outcome[Any]], None] = lambda index, outcome: None,
+) -> int:
+    """Run tasks, call `report_task` for each that this call ran, and return the number of tasks
+    that had finished before.
 
     If a task finds that a work file (a file that an earlier task wrote) is damaged, run the earlier
     task again, and then retry.
@@ -135,6 +131,7 @@ def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, repor
     def note(index: int, outcome: Outcome[Any]) -> None:
         if not outcome.skipped:
             finished.add(index)
+            report_task(index, outcome)
         elif index not in finished:
             skipped.add(index)
 

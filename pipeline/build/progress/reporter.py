@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -70,7 +71,7 @@ class PlainReporter:
 class JsonReporter:
     """Prints one JSON object per line on standard output.
 
-    The key `event` has the value "phase", "progress" or "note".
+    The key `event` has the value "phase", "progress" or "note". The key `time` is in ISO 8601, UTC.
     """
 
     def phase(self, name: str, total_bytes: int) -> None:
@@ -87,7 +88,8 @@ class JsonReporter:
         self._say("note", text=text, **values)
 
     def _say(self, event: str, **values: Any) -> None:
-        print(json.dumps({"event": event, **values}), flush=True)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        print(json.dumps({"time": now, "event": event, **values}), flush=True)
 
 
 class TerminalReporter:

@@ -42,7 +42,7 @@ def _lines(found: Garbage, options: GcOptions) -> list[str]:
         if options.delete
         else [f"{size:>16,} bytes  {name}" for name, size in found.files.items()]
     )
-    lines.append(f"kept: {_generations(found.kept)}")
+    lines += _kept(found.kept, options)
     removed = "removed" if options.delete else "would remove"
     if found.dropped:
         lines.append(f"{removed}: {_generations(found.dropped)}")
@@ -57,6 +57,20 @@ def _lines(found: Garbage, options: GcOptions) -> list[str]:
     if found.files and not options.delete:
         lines.append("add --delete to remove these files")
     return lines
+
+
+def _kept(kept: tuple[int, ...], options: GcOptions) -> list[str]:
+    """Return a line for each reason to keep generations. Numbers of `kept` ascend, and the last one
+    is the latest generation."""
+    latest = kept[-1]
+    among = [number for number in kept[:-1] if number > latest - options.keep]
+    young = [number for number in kept[:-1] if number <= latest - options.keep]
+    reasons = (
+        (young, f"replaced less than --grace {options.grace} ago"),
+        (among, f"among the last --keep {options.keep}"),
+        ([latest], "the latest"),
+    )
+    return [f"kept: {_generations(tuple(each))} ({why})" for each, why in reasons if each]
 
 
 def _generations(numbers: tuple[int, ...]) -> str:

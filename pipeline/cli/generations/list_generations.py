@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
+from pipeline.build.generations.added_files import added_files
 from pipeline.build.generations.merge_manifests import entry_of
 from pipeline.build.retire.retired_files import retired_files
 from pipeline.cli.generations.options import GenerationsOptions
@@ -14,7 +16,18 @@ from pipeline.storage.read_manifest import generation_name, read_manifest
 from schemas.manifest import Manifest
 from schemas.manifest_entries import GenerationEntry
 
-_COLUMNS = ("generation", "inputs", "records", "kept", "buckets", "retired", "digest", "note")
+_COLUMNS = (
+    "generation",
+    "written",
+    "inputs",
+    "records",
+    "kept",
+    "buckets",
+    "retired",
+    "bytes",
+    "digest",
+    "note",
+)
 _ADDED = ("inputs", "records", "kept", "buckets")
 
 
@@ -40,7 +53,9 @@ def run_generations(options: GenerationsOptions) -> int:
 
 
 def _text(name: str, value: int | str) -> str:
-    """Return a cell of the table. Numbers that a generation adds have a sign."""
+    """Return a cell of the table. Counts that a generation adds have a sign."""
+    if name == "written" and isinstance(value, str):
+        return f"{datetime.fromisoformat(value):%Y-%m-%d %H:%M UTC}" if value else ""
     if isinstance(value, str):
         return value
     return f"{value:+,}" if name in _ADDED and value else f"{value:,}"
@@ -48,6 +63,9 @@ def _text(name: str, value: int | str) -> str:
 
 def _rows(manifest: Manifest, out: Folder) -> Iterator[dict[str, int | str]]:
     """Yield what each generation added, how many records it retired, its digest, and a note.
+
+    `bytes` is the size of the files that the generation added and that still exist. `written` is
+    the time of the newest of these, or "" if it is unknown.
 
     The note says that a generation was removed by `thdpack gc`, or that it is a compaction.
 
@@ -58,7 +76,10 @@ def _rows(manifest: Manifest, out: Folder) -> Iterator[dict[str, int | str]]:
     before = GenerationEntry(
         digest="0" * 32, build="0" * 16, inputs=0, records=0, kept=0, buckets=0
     )
-    for number, entry in enumerate((*manifest.history, entry_of(manifest)), 1):
+    entries = (*manifest.history, entry_of(manifest))
+    for number, (entry, files) in enumerate(
+        zip(entries, added_files(out, entries), strict=True), 1
+    ):
         added = {name: getattr(entry, name) - getattr(before, name) for name in _ADDED}
         counts = {"generation": number, **added, "retired": retired.get(number, 0)}
         notes = []
@@ -66,5 +87,9 @@ def _rows(manifest: Manifest, out: Folder) -> Iterator[dict[str, int | str]]:
             notes.append("compacted")
         if number < manifest.generation and out.size(generation_name(number)) is None:
             notes.append("removed")
+        written = ""
+        if files.written is not None:
+            written = datetime.fromtimestamp(files.written, UTC).isoformat(timespec="seconds")
+        counts |= {"written": written, "bytes": files.bytes}
         yield {**counts, "digest": entry.digest, "note": ", ".join(notes)}
         before = entry

@@ -106,7 +106,10 @@ class WatchArguments(WatchOptions):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationsOptions:
-    """List the generations of a dataset: what each one added, and its digest.
+    """List the generations of a dataset: when it was written, what it added, and its digest.
+
+    `written` is the time of the newest file that the generation added, just before its commit. A
+    copy of the dataset has other times. `bytes` is the size of those files that still exist.
 
     Example: thdpack generations data/uniref50
     """

@@ -112,6 +112,8 @@ class VerifyOptions:
     """Number of processes. Default: one for each core."""
     generation: GenerationName = LATEST
     """Generation to check: latest, or a number or digest that `thdpack generations` prints."""
+    json: bool = False
+    """Print one JSON object instead of text."""
 
     def __post_init__(self) -> None:
         parse_generation(self.generation, name="--generation")

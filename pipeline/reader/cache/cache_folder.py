@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -219,16 +220,24 @@ class CacheFolder:
                 os.close(descriptor)
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Turn errors of the operating system into a CacheError, which is not retried."""
+    def errors(self, needed: int = 0) -> Iterator[None]:
+        """Turn errors of the operating system into a CacheError, which is not retried.
+
+        Args:
+            needed: number of bytes that the context writes, for the error of a full disk.
+        """
         try:
             yield
         except OSError as error:
             reason = error.strerror or error
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            remedy = "choose another cache_dir (on the command line, --cache-dir)"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                free = shutil.disk_usage(self.path).free
+                reason = f"{reason} ({needed:,} bytes are needed, {free:,} are free)"
+                remedy = f"free space in this folder, {remedy}, or lower cache_bytes"
+                remedy += f" (--cache-bytes, now {self._limit:,})"
             raise CacheError(
-                f"{self.path}: the cache cannot be used: {reason}; "
-                f"{'free space in this folder or ' if full else ''}choose another cache_dir"
+                f"{self.path}: the cache cannot be used: {reason}; {remedy}"
             ) from error
 
     @contextmanager

@@ -18,6 +18,7 @@ from pathlib import Path
 import xxhash
 
 from pipeline.reader.bucket_shape import BucketShape
+from pipeline.reader.cache.busy_time import BusyTime
 from pipeline.reader.cache.cache_folder import CacheFolder, closing_on_error, is_at
 from pipeline.reader.fork_guard import call_after_fork
 from pipeline.reader.mapped_shard import DamagedShardError, MappedShard
@@ -41,11 +42,18 @@ class ShardCache:
         self._folder = CacheFolder(folder, limit, next_use, store.stopped)
         self.bytes_fetched = 0
         self._count = threading.Lock()
+        self._fetching = BusyTime()
         call_after_fork(self)
 
     def after_fork(self) -> None:
-        """Replace a lock that another thread may have held at the time of the fork."""
+        """Replace locks that another thread may have held at the time of the fork."""
         self._count = threading.Lock()
+        self._fetching = BusyTime()
+
+    @property
+    def fetch_seconds(self) -> float:
+        """Seconds in which at least one fetch from the store ran."""
+        return self._fetching.seconds
 
     def open(
         self, entry: ShardEntry, shape: BucketShape, *, check_buckets: bool = True
@@ -123,7 +131,8 @@ class ShardCache:
         """
         try:
             self._folder.reserve(descriptor, entry.bytes, entry.name)
-            self._copy(entry, descriptor)
+            with self._fetching.busy():
+                self._copy(entry, descriptor)
             if not self._folder.publish(descriptor, part, path):
                 raise DamagedShardError(
                     "the file was removed from the cache while it was being fetched"
@@ -151,7 +160,7 @@ class ShardCache:
             digest.update(piece)
             view, written = memoryview(piece), 0
             while written < len(view):
-                with self._folder.errors():
+                with self._folder.errors(needed=entry.bytes - done - written):
                     written += os.pwrite(descriptor, view[written:], done + written)
             done += len(piece)
         if done != entry.bytes:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
+from os import uname
 from pathlib import Path
 
 import pytest
@@ -28,12 +31,36 @@ def test_a_task_that_has_finished_is_reported_as_skipped(
     task = ("run-task", out, "--stage", "map", "--index", 0)
     first = run(*task)
     assert first.stdout == "1 task run\n"
-    assert first.stderr == "map (0.0 MB)\n"
+    phase, line = first.stderr.splitlines()
+    assert phase == "map (0.0 MB)"
+    pattern = rf"map task 0 \(of 0 to \d+\): made\.fasta, [\d.]+ s on {re.escape(uname().nodename)}"
+    assert re.fullmatch(pattern, line)
     assert run("run-task", out, "--index", 0).stderr == "map (0.0 MB)\n"
     again = "1 task skipped, because an earlier run finished it"
     assert run(*task).stdout == f"{again}; nothing to do\n"
     assert run(*task, "--array-size", 2).stdout.endswith(f" run; {again}\n")
     assert '{"event": "tasks", "run": 0, "skipped": 1}' in run(*task, "--log-json").stdout
+
+
+def test_run_task_prints_one_line_for_each_task_of_an_array_element(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
+    out = tmp_path / "out"
+    assert run("plan-tasks", corpus, "--out", out, **SIZES).returncode == 0
+    for stage in ("map", "reduce"):
+        shown = []
+        for index in range(2):
+            words = ("--stage", stage, "--index", index, "--array-size", 2)
+            done = run("run-task", out, *words, "--log-json")
+            events = [json.loads(line) for line in done.stdout.splitlines()]
+            tasks = [event for event in events if event["event"] == "note"]
+            assert events[-1]["run"] == len(tasks)
+            assert {task["index"] % 2 for task in tasks} <= {index}
+            assert all(task["stage"] == stage and task["seconds"] >= 0 for task in tasks)
+            assert {task["input"] for task in tasks} <= {"made.fasta" if stage == "map" else None}
+            shown += [task["index"] for task in tasks]
+        assert len(shown) > 1
+        assert sorted(shown) == list(range(len(shown)))
 
 
 def test_the_commands_printed_by_plan_tasks_build_the_dataset(

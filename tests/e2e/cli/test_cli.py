@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -326,6 +327,9 @@ def test_log_json_prints_one_object_per_line(run: Run, sample: Path, tmp_path: P
     assert [e["event"] for e in events][-1] == "summary"
     assert sum(events[-1]["records"].values()) == 1008
     assert {"phase", "summary"} <= {e["event"] for e in events}
+    times = [datetime.fromisoformat(e["time"]) for e in events if e["event"] == "phase"]
+    assert times == sorted(times)
+    assert {time.utcoffset() for time in times} == {timedelta(0)}
 
 
 def test_memory_and_workers_do_not_change_the_bytes(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,18 @@ def test_the_list_of_generations_names_compactions_and_removed_generations(
     run("compact", out, *inputs[:3], **SIZES)
     rows = [json.loads(line) for line in run("generations", out, "--json").stdout.splitlines()]
     assert [row["note"] for row in rows] == ["", "", "compacted"]
+    manifest = read_manifest(out)
+    assert rows[2]["bytes"] == sum(entry.bytes for entry in manifest.files())
+    times = [datetime.fromisoformat(row["written"]) for row in rows]
+    assert times == sorted(times)
+    assert times[2] <= datetime.now(UTC)
+    told = run("gc", out, "--keep", 2).stdout
+    assert "kept: generation 1 (replaced less than --grace 7d ago)\n" in told
+    assert "kept: generation 2 (among the last --keep 2)\n" in told
+    assert "kept: generation 3 (the latest)\n" in told
     run("gc", out, "--delete", "--grace", "0")
+    first = json.loads(run("generations", out, "--json").stdout.splitlines()[0])
+    assert (first["bytes"], first["written"]) == (0, "")
     table = run("generations", out).stdout.splitlines()
     assert [line.endswith("  removed") for line in table[1:]] == [True, True, False]
     assert table[3].endswith("  compacted")

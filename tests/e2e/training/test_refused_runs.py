@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from schemas.manifest import Manifest
 from schemas.models import ESM2_MODELS
+from tests.helpers.data.corpus import read_manifest
 from tests.helpers.models import esm
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import (
@@ -70,6 +72,23 @@ def test_a_run_does_not_resume_with_options_that_change_it(
         train(many_shards, out, *options)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_run_is_refused_if_the_disk_of_its_cache_cannot_hold_its_shards(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The manifest says that a shard has 10^18 bytes."""
+    manifest = read_manifest(many_shards)
+    first, *others = manifest.shards["train"]
+    shards = {**manifest.shards, "train": (replace(first, bytes=10**18), *others)}
+    data = Path(shutil.copytree(many_shards, tmp_path / "data"))
+    (data / "manifest.json").write_text(replace(manifest, shards=shards).to_json())
+    cache = ("--cache-dir", str(tmp_path / "cache"), "--cache-bytes", str(2 * 10**18))
+    with pytest.raises(SystemExit) as stopped:
+        train(data, tmp_path / "run", *cache)
+    assert stopped.value.code == 1
+    assert "--cache-dir, or lower --cache-bytes" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -267,3 +267,27 @@ def test_a_manifest_that_was_edited_or_has_another_version_is_refused(dataset: P
 def test_a_manifest_survives_a_round_trip(dataset: Path) -> None:
     text = (dataset / "manifest.json").read_text()
     assert Manifest.from_json(text, where="here").to_json() == text
+
+
+def test_verify_json_prints_one_object_with_the_same_exit_codes(dataset: Path, run: Run) -> None:
+    manifest = read_manifest(dataset)
+    done = run("verify", dataset, "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["ok"], told["problems"]) == (0, True, [])
+    assert (told["dataset"], told["digest"], told["generation"]) == (
+        str(dataset),
+        manifest.digest,
+        1,
+    )
+    assert told["files"] == len(manifest.files())
+    assert told["bytes"] == sum((dataset / entry.name).stat().st_size for entry in manifest.files())
+    assert told["seconds"] > 0
+    removed = dataset / manifest.files()[0].name
+    removed.unlink()
+    done = run("verify", dataset, "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["ok"]) == (1, False)
+    assert any(manifest.files()[0].name in line for line in told["problems"])
+    (dataset / "manifest.json").unlink()
+    done = run("verify", dataset, "--json")
+    assert (done.returncode, done.stdout) == (1, "")

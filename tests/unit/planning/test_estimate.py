@@ -142,7 +142,8 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
     words = ("plan", "--data", large, "--model", "esm2-3b", "--gpus", "4xH200")
     said = json.loads(run_process(*words, "--log-json").stdout)
     launcher, _, flags = said["command"].partition(" train ")
-    assert launcher == "torchrun --nproc-per-node 4 -m thdpack"
+    wait = f"--shutdown-timeout {said['shutdown_timeout']}"
+    assert launcher == f"torchrun --nproc-per-node 4 {wait} -m thdpack"
     options = parse(flags.split())
     assert options.model == PRESETS["esm2-3b"][1].model
     assert options.data.buckets_per_step % (4 * options.data.buckets_per_micro_batch) == 0
@@ -274,6 +275,19 @@ def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gp
     assert ("--nnodes" in plan.command) == (nodes > 1)
     short = plan_training(str(large), "esm2-650m", gpus, precision="bf16", tokens=10**8)
     assert parse(short.command.partition(" train ")[2].split()).optimizer.steps < 60
+
+
+def test_a_plan_gives_torchrun_time_for_two_steps_and_a_checkpoint(large: Path, run: Run) -> None:
+    slow = plan_training(str(large), "esm2-15b", "8xH200", precision="bf16", tokens=0)
+    needed = 2 * seconds(slow.best.setting) + 12 * ESM2_MODELS["esm2-15b"].parameters / 1e9
+    words = slow.command.partition(" -m thdpack ")[0].split()
+    given = int(words[words.index("--shutdown-timeout") + 1])
+    assert needed <= given < needed + 30
+    for gpus, model in (("8xH200", "esm2-8m"), ("1xH200", "esm2-3b")):
+        plan = plan_training(str(large), model, gpus, precision="bf16", tokens=0)
+        assert "--shutdown-timeout" not in plan.command
+    words = ["plan", "--data", str(large), "--model", "esm2-15b", "--gpus", "8xH200"]
+    assert "all ranks together write 1 GB/s" in run(*words).stdout
 
 
 def test_the_quickstart_shows_the_command_of_its_plan(

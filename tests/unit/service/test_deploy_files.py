@@ -87,6 +87,15 @@ def test_kubernetes_probes_the_ports_and_paths_of_the_service() -> None:
     assert deployment["spec"]["replicas"] == 1
 
 
+def test_the_service_is_installed_from_the_checkout_and_its_documentation_exists() -> None:
+    unit = (FOLDER / "thdpack-watch.service").read_text()
+    assert "cp -r . /opt/thdpack-src;" in unit
+    [page] = re.findall(r"^Documentation=file:///opt/thdpack-src/(.*)$", unit, flags=re.MULTILINE)
+    assert (REPO / page).is_file()
+    for path in FOLDER.iterdir():
+        assert not re.search(r"[ '\"]thdpack\[", path.read_text()), path
+
+
 def test_the_systemd_unit_is_valid(tmp_path: Path) -> None:
     unit = (FOLDER / "thdpack-watch.service").read_text()
     parser = configparser.ConfigParser(strict=False, interpolation=None)

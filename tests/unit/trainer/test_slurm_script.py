@@ -101,3 +101,12 @@ def test_a_script_that_cannot_run_says_in_one_line_what_to_do(
     assert done.returncode == 2
     assert done.stderr.startswith(f"train.sbatch: {said}")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("given", "seconds"), [({}, "150"), ({"SHUTDOWN_SECONDS": "270"}, "270")])
+def test_the_slurm_script_takes_the_shutdown_timeout_from_the_environment(
+    tmp_path: Path, given: dict[str, str], seconds: str
+) -> None:
+    srun = f"echo $TORCH_ELASTIC_SHUTDOWN_TIMEOUT > {tmp_path}/seconds"
+    assert submitted(tmp_path, {"srun": srun}, **given) == 0
+    assert (tmp_path / "seconds").read_text().strip() == seconds

@@ -235,6 +235,7 @@ def test_bench_reader_measures_throughput_and_latency(
     told = json.loads(done.stdout)
     total = sum(entry.bytes for entry in read_manifest(dataset).shards["train"])
     assert told["bytes_fetched"] == total
+    assert told["fetch_seconds"] > 0
     assert told["tokens"] > 0
     assert told["latency"] == sorted(told["latency"])
     done = run("bench-reader", dataset, "--rank", "2")
