@@ -149,7 +149,7 @@ def resolved_compute(options: InferenceOptions, topology: Topology) -> ComputeOp
     if not cuda or torch.cuda.get_device_capability(topology.device) < _FP8_FROM:
         raise ValueError(
             "--precision fp8 needs a GPU of compute capability 8.9 or above (Ada, Hopper, "
-            "Blackwell): use --precision bf16"
+            "Blackwell): use --precision auto"
         )
     if options.backend == "torch":
         raise ValueError("--precision fp8 needs --backend te, but --backend is torch")
