@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
-import re
 from dataclasses import fields
 from typing import Annotated, Any, Final, Union
 
@@ -27,6 +25,11 @@ from pipeline.cli.options.build_options import (
     PreprocessArguments,
 )
 from pipeline.cli.options.default_checks import default_checks
+from pipeline.cli.options.refused_words import (
+    refuse_slurm_executor,
+    refuse_split_words,
+    refuse_unexpanded_inputs,
+)
 from pipeline.cli.options.report_options import CardOptions, StatsOptions
 from pipeline.cli.options.subcommand_options import (
     BenchReaderOptions,
@@ -48,7 +51,7 @@ from schemas.text.option_help import (
     suggest_choices,
     with_flowing_help,
 )
-from schemas.text.option_words import check_words, one_line_errors, unexpanded
+from schemas.text.option_words import check_words, one_line_errors
 
 
 class UsageError(Exception):
@@ -85,7 +88,6 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
 
 
 _CONFIG: Final = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
-_SHARE: Final = re.compile(r",?(train|valid|test)=")
 _WORKERS: Final = ("--num-workers", "--num-proc", "--threads", "-j")
 _BUILD_OTHERS: Final = {
     **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--outdir", "-o"), "use --out"),
@@ -228,46 +230,13 @@ def _read_options(name: str, words: list[str]) -> Any:
     sections = GROUPS.get(options, [options])
     for section in sections:
         with_flowing_help(section, texts_of=PreprocessOptions if len(sections) > 1 else section)
-    _refuse_split_words(own)
-    _refuse_unexpanded_inputs(own)
+    refuse_split_words(own)
+    refuse_unexpanded_inputs(own)
     check_words(words, *sections, prog=f"thdpack {name}")
+    refuse_slurm_executor(own)
     suggest_choices(own, *sections)
     with default_checks(), own_errors(*options.__mro__), one_line_errors():
         return tyro.cli(options, prog=f"thdpack {name}", args=words, config=_CONFIG)
-
-
-def _refuse_split_words(words: list[str]) -> None:
-    """Refuse blanks between the shares of --split, as in `--split train=0.9 valid=0.1`.
-
-    Raises:
-        InvalidOptionError: words after --split hold more shares.
-    """
-    for index, word in enumerate(words):
-        begin = index + 1 if word == "--split" else index
-        if word != "--split" and not word.startswith("--split="):
-            continue
-        end = begin + 1
-        while end < len(words) and _SHARE.match(words[end]):
-            end += 1
-        if end > begin + 1:
-            shares = ",".join(word.strip(",") for word in words[begin:end])
-            shares = shares.removeprefix("--split=")
-            raise InvalidOptionError(
-                f"--split has blanks between its shares: write commas, as in --split {shares}"
-            )
-
-
-def _refuse_unexpanded_inputs(words: list[str]) -> None:
-    """Refuse arguments that begin with ~/ because the shell has not expanded them, unless a file
-    has such a name. `check_words` refuses such values of options.
-
-    Raises:
-        InvalidOptionError: there is such a word.
-    """
-    for previous, word in zip(["", *words], words, strict=False):
-        is_value = previous.startswith("--") and "=" not in previous
-        if word.startswith("~/") and not is_value and not os.path.lexists(word):
-            raise InvalidOptionError(unexpanded(word))
 
 
 def _not_a_command(arguments: list[str]) -> str:
