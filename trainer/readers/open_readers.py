@@ -14,7 +14,6 @@ from typing import Any
 from pipeline.reader import Mixture, ShardReader
 from pipeline.reader.cache.cache_folder import default_cache_dir
 from pipeline.reader.cache.cache_space import check_cache_space
-from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
@@ -193,7 +192,7 @@ def _check_cache_space(
     cached = [
         entry
         for url, manifest in zip(urls, manifests, strict=True)
-        if data.cache_dir or local_path(url) is None
+        if data.cache_dir or ("://" in url and not url.startswith("file://"))
         for _, split, entry in manifest.all_shards()
         if split in ("train", options.output.valid_split)
     ]
