@@ -5,6 +5,7 @@ project's `trainer`, or a `schemas` folder in the current folder, might be impor
 docs/decisions/0014-import-names.md has the reasons.
 
 `from thdpack import ShardReader, Mixture` works, too. The documented name is `pipeline.reader`.
+`thdpack.__version__` is the version.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pipeline.reader import Mixture as Mixture
     from pipeline.reader import ShardReader as ShardReader
+    from schemas import __version__ as __version__
+
+__all__ = ["Mixture", "ShardReader", "__version__"]
 
 _OF_TRAINER: Final = ("train", "embed", "score")
 """Commands that the package `trainer` runs."""
@@ -65,12 +69,15 @@ _refuse_other_packages()
 if not TYPE_CHECKING:  # otherwise, type checkers would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Import a reader at first use, so that the command starts fast (PEP 562)."""
-        if name not in ("Mixture", "ShardReader"):
+        """Import a public name at first use, so that the command starts fast (PEP 562)."""
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from pipeline import reader
+        return getattr(
+            import_module("schemas" if name == "__version__" else "pipeline.reader"), name
+        )
 
-        return getattr(reader, name)
+    def __dir__() -> list[str]:
+        return sorted(__all__)
 
 
 def main() -> None:

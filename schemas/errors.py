@@ -74,12 +74,20 @@ class MissingPackageError(InputError, OptionError):
     """A URL needs a package that is not installed. The command line exits with 2."""
 
 
+class NoResidueError(InputError):
+    """None of the inputs of a build holds a residue. The same command would fail again."""
+
+
 class FastaError(InputError):
     """A FASTA file breaks a rule of the format."""
 
 
 class DatasetError(ThdpackError):
     """A dataset is missing, unfinished or damaged, or another dataset was expected."""
+
+
+class NothingKeptError(DatasetError):
+    """A build kept no record. The same command would fail again."""
 
 
 class ManifestError(DatasetError):

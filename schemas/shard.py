@@ -61,7 +61,8 @@ def shard_schema(capacity: int) -> pa.Schema:
 class Bucket:
     """One THD row (total tokens × heads × head dim): whole sequences in exactly `capacity` tokens.
 
-    `merge` makes one row of k × capacity tokens out of k buckets.
+    `sequences()` decodes the tokens: it returns the sequences as text. `merge` makes one row of
+    k × capacity tokens out of k buckets.
 
     input_ids:  uint8[capacity], read-only; a view of the memory-mapped shard, or a copy if the
         shard is compressed
@@ -85,8 +86,18 @@ class Bucket:
     position: int
     epoch: int = -1
 
+    def __repr__(self) -> str:
+        # imported here, so that reading needs no texts
+        from schemas.text.phrases import plural
+
+        place = f", position {self.position:,}" if self.position >= 0 else ""
+        place += f", epoch {self.epoch:,}" if self.epoch >= 0 else ""
+        tokens = f"{self.num_tokens:,} of {len(self.input_ids):,} tokens"
+        sequences = plural(self.num_seqs, "sequence")
+        return f"Bucket({sequences}, {tokens}{place}; .sequences() decodes)"
+
     def sequences(self) -> list[str]:
-        """Return the residues of each sequence as text, with `?` for <unk>.
+        """Decode the tokens: return the residues of each sequence as text, with `?` for <unk>.
 
         `ShardReader.records` returns the records of these sequences.
         """

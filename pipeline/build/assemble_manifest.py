@@ -20,7 +20,7 @@ from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.task_results import PackResult, PreparedFile, ReduceResult
 from pipeline.inputs.file_names import Skipped
 from schemas import __version__
-from schemas.errors import DatasetError
+from schemas.errors import NothingKeptError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import InputEntry, SampledClusters, SplitTotals, VariantEntry
 from schemas.records import Status
@@ -35,8 +35,8 @@ class Built:
     fresh: True if this build wrote the dataset, False if the dataset already existed.
     fates: number of residues left out for each reason; None if `fresh` is False.
     skipped: files in input folders, or found by globs, that were not read; empty after array jobs.
-    notes: lines that name files and ids of --exclude that no record matches; empty if `fresh` is
-        False.
+    notes: lines about tables without a column of ids, and about files and ids of --exclude that no
+        record matches; empty if `fresh` is False.
     added: manifest of the new records only, after an append; else None
     known: after an append, for each input whose content the dataset already had, by path or URL:
         the name of the dataset's input with that content
@@ -183,14 +183,14 @@ def refuse_empty(manifest: Manifest) -> None:
     """Refuse a dataset without records.
 
     Raises:
-        DatasetError: no record was kept.
+        NothingKeptError: no record was kept.
     """
     by_status = manifest.records_by_status
     if not by_status[Status.KEPT]:
         counts = ", ".join(
             f"{count:,} {status.replace('_', ' ')}" for status, count in by_status.items() if count
         )
-        raise DatasetError(
+        raise NothingKeptError(
             f"no record was kept ({counts}), and nothing was committed; "
             "see --where, --exclude, --min-residues, --long and --on-invalid"
         )

@@ -222,7 +222,7 @@ class Build:
             added=manifest if self._parent else None,
             fresh=True,
             fates=fates_in_results(parts),
-            notes=notes,
+            notes=(*map_outcome.without_ids, *notes),
             mmseqs_seconds=self._mmseqs_seconds,
             resumed=self.phases.resumed,
             phases=tuple(self.phases.times),

@@ -19,7 +19,15 @@ from pipeline.inputs.source import Source
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_url, local_path
 from schemas import __version__
-from schemas.errors import DatasetError, ManifestError, OptionError, OtherOptionsError, ThdpackError
+from schemas.errors import (
+    DatasetError,
+    ManifestError,
+    NoResidueError,
+    NothingKeptError,
+    OptionError,
+    OtherOptionsError,
+    ThdpackError,
+)
 from schemas.licenses import license_hint
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.text.option_checks import flag
@@ -74,6 +82,8 @@ def prepared(
             try:
                 yield planned, existing
             except (KeyboardInterrupt, ThdpackError) as error:
+                if isinstance(error, NoResidueError | NothingKeptError):
+                    destination.discard()
                 if (existing is None or options.overwrite) and (left := destination.leftovers()):
                     error.add_note(  # the command line prints it after the error
                         f"unfinished files of this build: {' and '.join(left)}. To discard the "

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import fields
+import os
+import re
 from typing import Annotated, Any, Final, Union
 
 import tyro
 
-from pipeline.build.append.options import AppendOptions
-from pipeline.build.options import DatasetOptions, PreprocessOptions
+from pipeline.build.options import PreprocessOptions
 from pipeline.cli.generations.options import (
     AppendArguments,
     CompactArguments,
@@ -19,17 +19,11 @@ from pipeline.cli.generations.options import (
 )
 from pipeline.cli.options.build_options import (
     GROUPS,
-    NOT_PLANNED,
     BuildArguments,
     PlanTasksArguments,
     PreprocessArguments,
 )
 from pipeline.cli.options.default_checks import default_checks
-from pipeline.cli.options.refused_words import (
-    refuse_slurm_executor,
-    refuse_split_words,
-    refuse_unexpanded_inputs,
-)
 from pipeline.cli.options.report_options import CardOptions, StatsOptions
 from pipeline.cli.options.subcommand_options import (
     BenchReaderOptions,
@@ -43,7 +37,6 @@ from pipeline.cli.options.subcommand_options import (
     TrainArguments,
     VerifyOptions,
 )
-from schemas.text.option_checks import flag
 from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
@@ -51,7 +44,7 @@ from schemas.text.option_help import (
     suggest_choices,
     with_flowing_help,
 )
-from schemas.text.option_words import check_words, one_line_errors
+from schemas.text.option_words import check_words, one_line_errors, unexpanded
 
 
 class UsageError(Exception):
@@ -88,63 +81,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
 
 
 _CONFIG: Final = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
-_WORKERS: Final = ("--num-workers", "--num-proc", "--threads", "-j")
-_BUILD_OTHERS: Final = {
-    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--outdir", "-o"), "use --out"),
-    "--force": "use --overwrite",
-    "--min-length": "use --min-residues",
-    **dict.fromkeys(("--input", "--inputs", "-i"), "inputs need no option: write their names"),
-    **dict.fromkeys(("--max-length", "--max-seq-length"), "use --max-seq-len"),
-    **dict.fromkeys(_WORKERS, "use --workers"),
-    **dict.fromkeys(
-        ("--valid-fraction", "--val-fraction", "--valid-split", "--validation-split"),
-        "use --split train=0.99,valid=0.01, with the share of each split",
-    ),
-    **dict.fromkeys(
-        ("--test-fraction", "--test-split", "--splits"),
-        "use --split train=0.98,valid=0.01,test=0.01, with the share of each split",
-    ),
-    "--valid": "use --split, as in --split valid=0.05",
-    "--test": "use --split, as in --split valid=0.05,test=0.05",
-    "--filter": "use --where, with an SQL expression, as in --where 'length >= 50'",
-    **dict.fromkeys(("--bucket-size", "--tokens-per-bucket"), "use --capacity"),
-}
-_TAKEN: Final = {field.name for field in fields(AppendOptions)}
-_GROWING_OTHERS: Final = {
-    **{
-        flag(field.name): "a dataset keeps its build's values"
-        for field in fields(DatasetOptions)
-        if field.name not in _TAKEN
-    },
-    **dict.fromkeys(
-        ("--out", "--output", "-o"), "the dataset is the first argument, before the inputs"
-    ),
-}
-_OTHERS: Final[dict[str, dict[str, str]]] = {
-    "preprocess": _BUILD_OTHERS,
-    "plan-tasks": {
-        **_BUILD_OTHERS,
-        **NOT_PLANNED,
-        **dict.fromkeys(_WORKERS, NOT_PLANNED["--workers"]),
-    },
-    "stats": dict.fromkeys(
-        ("--output", "--out", "-o"), "use --html FILE, --json FILE or --csv FOLDER"
-    ),
-    "append": _GROWING_OTHERS,
-    "compact": _GROWING_OTHERS,
-    "card": {
-        **dict.fromkeys(("--output", "--output-dir", "--outdir", "-o"), "use --out"),
-        "--force": "use --overwrite",
-    },
-    "plan": {
-        "--dataset": "use --data",
-        "--preset": "use --model",
-        "--num-gpus": "use --gpus, as in --gpus 8xH200",
-        "--steps": "use --tokens, the number of steps × the number of tokens of a step; a plan "
-        "prints both",
-    },
-}
-"""For each subcommand: options of other programs, and the advice that an error prints."""
+_SHARE: Final = re.compile(r",?(train|valid|test)=")
 
 
 _OTHER_COMMANDS: Final = {
@@ -224,19 +161,69 @@ def _read_options(name: str, words: list[str]) -> Any:
     Raises:
         InvalidOptionError: an option or argument is missing or wrong.
     """
+    from pipeline.cli.options.foreign_options import FOREIGN_OPTIONS  # not needed by --help
+
     own = words[: words.index("--")] if "--" in words else words
-    refuse_foreign_options(own, _OTHERS.get(name, {}), takes_files=True)
+    refuse_foreign_options(own, FOREIGN_OPTIONS.get(name, {}), takes_files=True)
     options = _COMMANDS[name][0]
     sections = GROUPS.get(options, [options])
     for section in sections:
         with_flowing_help(section, texts_of=PreprocessOptions if len(sections) > 1 else section)
-    refuse_split_words(own)
-    refuse_unexpanded_inputs(own)
+    _refuse_split_words(own)
+    _refuse_unexpanded_inputs(own)
     check_words(words, *sections, prog=f"thdpack {name}")
-    refuse_slurm_executor(own)
+    _refuse_slurm_executor(own)
     suggest_choices(own, *sections)
     with default_checks(), own_errors(*options.__mro__), one_line_errors():
         return tyro.cli(options, prog=f"thdpack {name}", args=words, config=_CONFIG)
+
+
+def _refuse_slurm_executor(words: list[str]) -> None:
+    """Refuse `--executor slurm`, because a build runs on Slurm as array jobs.
+
+    Raises:
+        InvalidOptionError: the words hold this option.
+    """
+    pairs = zip(words, words[1:], strict=False)
+    if "--executor=slurm" in words or ("--executor", "slurm") in pairs:
+        raise InvalidOptionError(
+            "--executor is 'slurm', expected processes or ray: on Slurm, use `thdpack plan-tasks`, "
+            "which divides a build into array jobs; deploy/slurm/preprocess.sbatch runs all of them"
+        )
+
+
+def _refuse_split_words(words: list[str]) -> None:
+    """Refuse blanks between the shares of --split, as in `--split train=0.9 valid=0.1`.
+
+    Raises:
+        InvalidOptionError: words after --split hold more shares.
+    """
+    for index, word in enumerate(words):
+        begin = index + 1 if word == "--split" else index
+        if word != "--split" and not word.startswith("--split="):
+            continue
+        end = begin + 1
+        while end < len(words) and _SHARE.match(words[end]):
+            end += 1
+        if end > begin + 1:
+            shares = ",".join(word.strip(",") for word in words[begin:end])
+            shares = shares.removeprefix("--split=")
+            raise InvalidOptionError(
+                f"--split has blanks between its shares: write commas, as in --split {shares}"
+            )
+
+
+def _refuse_unexpanded_inputs(words: list[str]) -> None:
+    """Refuse arguments that begin with ~/ because the shell has not expanded them, unless a file
+    has such a name. `check_words` refuses such values of options.
+
+    Raises:
+        InvalidOptionError: there is such a word.
+    """
+    for previous, word in zip(["", *words], words, strict=False):
+        is_value = previous.startswith("--") and "=" not in previous
+        if word.startswith("~/") and not is_value and not os.path.lexists(word):
+            raise InvalidOptionError(unexpanded(word))
 
 
 def _not_a_command(arguments: list[str]) -> str:

@@ -119,6 +119,8 @@ def no_residue(source: Source) -> InputError:
         return InputError(message, source=source.url)
     with plain_text(source) as stream:
         head = stream.read(HEAD_BYTES)
+    if not head:  # `find` refuses empty files, so this is an archive
+        return InputError("the file is empty after decompression", source=source.url)
     if ids_and_residues_on_one_line(head):
         where = "residues are on the line of the id, after a tab; FASTA has them on the next lines"
         return InputError(f"{message}: {where}", source=source.url, line=1)

@@ -125,7 +125,11 @@ class _Watch:
             self._rejecting,
             AfterCommit(options, self._board, self._stop, self._ledger),
         )
-        self._board.change(totals_of_dataset=dataset_totals(read_manifest(options.dataset)))
+        # before the service is ready, so that its counters never begin at 0 after a restart
+        self._board.change(
+            totals=deepcopy(self._ledger.totals),
+            totals_of_dataset=dataset_totals(read_manifest(options.dataset)),
+        )
         batch = self._ledger.batch
         log(
             "started",

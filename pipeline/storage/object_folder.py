@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 from pipeline.storage.atomic_write import Finisher, HashingWriter, WholeWrites, finish_by
-from pipeline.storage.folder import Folder, Part
+from pipeline.storage.folder import Part
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.ranged_file import RANGE
 from pipeline.storage.retries import AT_ONCE, RemoteStore, call_with_deadline
@@ -64,7 +64,7 @@ class ObjectFolder:
     def where(self, name: str = "") -> str:
         return f"{self.url}/{name}" if name else self.url
 
-    def sub(self, name: str) -> Folder:
+    def sub(self, name: str) -> ObjectFolder:
         return ObjectFolder(self.where(name))
 
     @contextmanager
@@ -226,8 +226,8 @@ class ObjectFolder:
 
         self._writing(name, remove)
 
-    def remove_all(self) -> None:
-        """List the objects under the prefix, and remove them."""
+    def remove_all(self, beginning: str = "") -> None:
+        """List the objects under the prefix, and remove those whose names begin so."""
         fs, path = self._reached("")
 
         def find() -> list[str]:
@@ -236,12 +236,9 @@ class ObjectFolder:
             return found
 
         root = path.rstrip("/") + "/"
+        names = [name.removeprefix(root) for name in self._writing("", find)]
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            list(
-                threads.map(
-                    self.remove, [name.removeprefix(root) for name in self._writing("", find)]
-                )
-            )
+            list(threads.map(self.remove, [n for n in names if n.startswith(beginning)]))
 
     def replace(self, name: str, content: bytes, version_tag: str | None) -> None:
         """Replace a small object if it still has the expected version.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import fmean, median
 from typing import Final
 
 import torch
@@ -13,13 +14,23 @@ _ENOUGH_SECONDS: Final = 10.0
 """Seconds of training after which the time is estimated. The clock runs on the host, and a GPU is
 at most three micro-batches behind the host (see `feed.py`). Three micro-batches take much less than
 10 seconds, so this delay hardly changes the estimate."""
+_SLOW_STEPS: Final = 2
+"""Number of first steps on a CPU that do not count. Memory is allocated in them, and libraries
+choose their kernels. Such a step may take ten times as long as later ones."""
+_LONG_STEP: Final = 60.0
+"""Seconds of a step on a CPU that counts even if it is one of the first, so that the user needs not
+wait for later steps. Compared with so long a step, the additional time of a first step is short."""
 _HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
 """If a run takes longer than an hour on a CPU, or a day on a GPU, a shorter run is proposed."""
 
 
 class RunTime:
-    """Clock of a run's first steps. Validations and checkpoints do not count."""
+    """Clock of a run's first steps. Validations and checkpoints do not count.
+
+    On a CPU, the estimate is the median of the steps. On a GPU, it is their mean, because the host
+    starts several steps before the GPU has finished the first of them.
+    """
 
     def __init__(self, device: torch.device, *, step: int, steps: int, warmup: int) -> None:
         """Args:
@@ -28,11 +39,13 @@ class RunTime:
         warmup: number of steps of the warm-up.
         """
         self._steps, self._warmup = steps, warmup
-        self._long = _HOUR if device.type == "cpu" else _DAY
-        self._counted, self._seconds = 0, 0.0
+        self._on_cpu = device.type == "cpu"
+        self._long = _HOUR if self._on_cpu else _DAY
+        self._counted: list[float] = []
+        self._elapsed = 0.0
         self._said = False
-        # On a GPU the clock starts after the first step, which compiles kernels.
-        self._skipped = step if device.type == "cpu" else step + 1
+        # on a GPU, the first step compiles kernels
+        self._slow_until = step + (_SLOW_STEPS if self._on_cpu else 1)
         self._last = time.monotonic()
 
     def step(self, step: int) -> str:
@@ -44,14 +57,16 @@ class RunTime:
         if self._said:
             return ""
         now = time.monotonic()
-        if step > self._skipped:
-            self._counted += 1
-            self._seconds += now - self._last
-        self._last = now
-        if self._seconds < _ENOUGH_SECONDS or step == self._steps:
+        seconds, self._last = now - self._last, now
+        counts = step > self._slow_until or (self._on_cpu and seconds >= _LONG_STEP)
+        if counts:
+            self._counted.append(seconds)
+        if counts or self._on_cpu:
+            self._elapsed += seconds
+        if not self._counted or self._elapsed < _ENOUGH_SECONDS or step == self._steps:
             return ""
         self._said = True
-        each = self._seconds / self._counted
+        each = (median if self._on_cpu else fmean)(self._counted)
         return estimate(step, self._steps, each, warmup=self._warmup, long=self._long)
 
     def resume(self) -> None:

@@ -96,7 +96,7 @@ def _check_machine(precision: str, capability: Capability | None) -> None:
     raise ValueError(
         f"--precision {precision} needs a GPU of compute capability {wanted} "
         f"({_generation(needs.first)}), but this machine has {has}: "
-        f"use {', '.join([*others, 'bf16'])}"
+        f"use {', '.join([*others, 'fp32' if capability is None else 'bf16'])}"
     )
 
 

@@ -77,6 +77,14 @@ class Destination(Protocol):
         """Return the folder for a build's intermediate files and the markers of finished tasks."""
         ...
 
+    def discard(self) -> None:
+        """Remove the files and folders that this build has created, because it cannot succeed.
+
+        In a local folder, nothing is removed if the build has resumed an earlier one, whose options
+        may have been others.
+        """
+        ...
+
     def leftovers(self) -> list[str]:
         """Return the folders and file patterns that this build leaves behind if it stops now."""
         ...

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pipeline.build.destination.local_destination import DATASET_FILE
+from pipeline.build.destination.file_patterns import DATASET_FILE
 from schemas.errors import OptionError
 from schemas.manifest import MANIFEST_NAME, WORK
 from schemas.shard import SPLITS

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,6 +20,11 @@ from typing import BinaryIO, Final, cast
 
 from pipeline.build.build_plan import PLAN, Plan
 from pipeline.build.destination.card_files import remove_stale_cards
+from pipeline.build.destination.file_patterns import (
+    TEMPORARY_FILE,
+    WORK_FILE,
+    is_dataset_file,
+)
 from pipeline.build.destination.local_access import cannot_write, refuse_links
 from pipeline.build.destination.lock_holder import holder_of, write_holder
 from pipeline.build.generations.files_beside import files_beside
@@ -38,22 +42,6 @@ _REMOVE_THREADS: Final = 4
 _NO_RESULTS: Final = ("lock", "stdin")
 """Names of work files that hold no results. `stdin` is a copy of standard input, which a rerun
 reads again."""
-_TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
-_WORK_FILE: Final = re.compile(
-    r"((prepared|map|similar|clustered|link|draw|hash|reduce|verify|rest-(v\d+-)?\d+)-\d{6,}"
-    r"|mapped-[0-9a-f]{16}"
-    r"|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
-    r"|((prepared|map|similar|clustered|link|draw|rest-(v\d+-)?of-(reduce|rest-(v\d+-)?\d+))-\d{6,}"
-    r"|(joined|intervals|retired)-[0-9a-f]{16}|map-\d{6,}s\d{5,})\.arrow"
-    r"|map-\d{6,}s\d{5,}\.(json|fasta)"
-    r"|stdin|thdpack-(spill|clusters)-\w+|thdpack-mmseqs-[\w-]+|\.nfs\w+"
-)
-DATASET_FILE: Final = re.compile(
-    r"[0-9a-f]{16}-(v\d+-)?(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)"
-)
-"""Names of shards and records/ files, without their folder."""
-RETIRED_FILE: Final = re.compile(r"[0-9a-f]{16}\.parquet")
-"""Names of files of retired/, without their folder."""
 
 
 @dataclass(slots=True)
@@ -66,6 +54,10 @@ class LocalDestination:
     """Names of the existing dataset's files."""
     _beside: tuple[str, ...] = ()
     """Names of manifests of earlier generations of the existing dataset, and of its hash index."""
+    _had_results: bool = True
+    """Whether the work folder held results of an earlier build when this one claimed it."""
+    _earlier: frozenset[Path] = frozenset()
+    """Shards, files of records/ and retired/, and their folders, from before this build."""
     _build: str = ""
     """Digest in the names of this build's files; "" before the map stage has finished."""
 
@@ -106,6 +98,8 @@ class LocalDestination:
                 with suppress(OSError):
                     write_holder(descriptor)
                 self._remove_temporary_files()
+                self._had_results = bool(self.leftovers())
+                self._earlier = frozenset((*self._dataset_folders(), *self._dataset_files()))
             try:
                 yield
             except BaseException:
@@ -132,6 +126,16 @@ class LocalDestination:
                 (self._work / name).unlink(missing_ok=True)
             for folder in dict.fromkeys((self._work, *created)):
                 folder.rmdir()
+
+    def discard(self) -> None:
+        if self._had_results:
+            return
+        with suppress(OSError):  # `leftovers` then lists the files
+            for path in {*self._work_files(), *self._dataset_files()} - self._earlier:
+                _remove(path)
+            for folder in set(self._dataset_folders()) - self._earlier:
+                if not any(folder.iterdir()):
+                    folder.rmdir()
 
     def leftovers(self) -> list[str]:
         if not self._work.is_dir() or set(_NO_RESULTS).issuperset(os.listdir(self._work)):
@@ -168,7 +172,7 @@ class LocalDestination:
 
     def _remove_temporary_files(self) -> None:
         for path in self._work.glob("*.tmp"):
-            if _TEMPORARY_FILE.fullmatch(path.name):
+            if TEMPORARY_FILE.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
     def spool(self, options: PreprocessOptions) -> str | None:
@@ -217,26 +221,27 @@ class LocalDestination:
         if manifest.generation > 1:
             return []
         named = {self.path / entry.name for entry in manifest.files()}
-        return [
-            path
-            for folder in (*SPLITS, "records", RETIRED)
-            for path in (self.path / folder).glob("*")
-            if is_dataset_file(folder, path.name) and path not in named
-        ]
+        return [path for path in self._dataset_files() if path not in named]
+
+    def _dataset_files(self) -> Iterator[Path]:
+        """Yield all shards and files of records/ and retired/."""
+        for folder in self._dataset_folders():
+            for path in folder.glob("*"):
+                if is_dataset_file(folder.name, path.name):
+                    yield path
+
+    def _dataset_folders(self) -> list[Path]:
+        """Return the existing folders of shards, records/ and retired/."""
+        folders = (self.path / name for name in (*SPLITS, "records", RETIRED))
+        return [folder for folder in folders if folder.is_dir()]
 
     def _work_files(self) -> list[Path]:
         return [
             path
             for path in self._work.iterdir()
             if path.name != "lock"
-            and (_WORK_FILE.fullmatch(path.name) or _TEMPORARY_FILE.fullmatch(path.name))
+            and (WORK_FILE.fullmatch(path.name) or TEMPORARY_FILE.fullmatch(path.name))
         ]
-
-
-def is_dataset_file(folder: str, name: str) -> bool:
-    """Return whether builds give such names to their shards and files of records/ and retired/."""
-    pattern = RETIRED_FILE if folder == RETIRED else DATASET_FILE
-    return pattern.fullmatch(name) is not None
 
 
 def _remove(path: Path) -> None:

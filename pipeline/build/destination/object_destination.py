@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -75,6 +75,19 @@ class ObjectDestination:
 
     def will_write(self, build: str) -> None:
         self._build = build
+
+    def discard(self) -> None:
+        """Remove the files of this build. A build of the same plan may use them at the same time,
+        but it cannot succeed, either. The build kept no record, so it has written no shard."""
+        with suppress(BuildError, DatasetError):  # `leftovers` then lists the files
+            if unfinished_files(self.out, self._build, self._replaced):
+                self.out.sub("records").remove_all(f"{self._build}-")
+                self._build = ""
+            if self._spooled:
+                self.out.remove(self._spooled)
+            if self._work is not None:
+                _remove_all(self._work)
+                self._work = None
 
     def leftovers(self) -> list[str]:
         return self._unfinished(self._replaced)
@@ -181,10 +194,7 @@ class ObjectDestination:
             names = [*sorted(obsolete), *spooled, *self._own_task_list(manifest)]
             with ThreadPoolExecutor(AT_ONCE) as threads:
                 list(threads.map(self.out.remove, names))
-            if isinstance(work, LocalFolder):
-                shutil.rmtree(work.path, ignore_errors=True)
-            else:
-                cast(ObjectFolder, work).remove_all()
+            _remove_all(work)
         except (BuildError, DatasetError) as error:  # the dataset itself is complete
             warn_not_removed(error)
         if obsolete:
@@ -238,6 +248,14 @@ class ObjectDestination:
             f"{self.out.where()}: another build committed a dataset here while this build ran; "
             f"that dataset stays, and this build committed nothing{unused if left else ''}"
         )
+
+
+def _remove_all(work: Folder) -> None:
+    """Remove a work folder of this destination."""
+    if isinstance(work, LocalFolder):
+        shutil.rmtree(work.path, ignore_errors=True)
+    else:
+        cast(ObjectFolder, work).remove_all()
 
 
 def _work_digest(planned: Plan, options: PreprocessOptions) -> str:

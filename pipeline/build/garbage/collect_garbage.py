@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipeline.build.destination.destination import open_destination
-from pipeline.build.destination.local_destination import is_dataset_file
+from pipeline.build.destination.file_patterns import is_dataset_file
 from pipeline.build.garbage.list_files import change_times
 from pipeline.build.hash_index.index_runs import INDEX
 from pipeline.build.hash_index.index_state import STATE, read_state

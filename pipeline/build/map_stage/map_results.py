@@ -29,7 +29,7 @@ from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed, signed
 from schemas import __version__
-from schemas.errors import BuildError
+from schemas.errors import BuildError, NoResidueError
 from schemas.manifest_entries import InputEntry
 from schemas.text.redact import without_credentials
 from schemas.untrusted_json import BuildName, WorkName
@@ -56,6 +56,7 @@ class MapOutcome:
     build: digest of inputs, options and version of thdpack; see `build_digest`
     residues: number of residues in all inputs
     notes: lines about ids in lists of --exclude that no record has
+    without_ids: line about tables without a column of ids, which the map stage has already shown
     """
 
     build: BuildName
@@ -63,6 +64,7 @@ class MapOutcome:
     spills: tuple[Spill, ...]
     residues: int
     notes: tuple[str, ...] = ()
+    without_ids: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,6 +99,7 @@ def add_up_map_results(
         parent: the generation to which the build appends; None for a new dataset.
     Raises:
         InputError: an input holds no residue.
+        NoResidueError: none of the inputs holds a residue.
         DamagedSpillError: the work file of a list of ids is missing or damaged.
     """
     sources = planned.sources
@@ -112,14 +115,21 @@ def add_up_map_results(
         residues[s] += result.residues
     for i, source in enumerate(sources):
         if residues[i] == 0:
-            raise with_ignore(no_residue(source), source.url, found=source.found)
+            error = with_ignore(no_residue(source), source.url, found=source.found)
+            if any(residues):
+                raise error
+            raise NoResidueError(
+                error.message, source=error.source, line=error.line, remedy=error.remedy
+            )
     inputs = input_entries(sources, [*maps, *hashes], results, records)
+    without_ids = missing_id_warnings(options, planned, map_results_among(results))
     return MapOutcome(
         build=build_digest(options, inputs, prepared, parent),
         inputs=inputs,
         spills=tuple(spills),
         residues=sum(residues),
         notes=tuple(unmatched_ids(prepared, maps[0].work, map_results_among(results))),
+        without_ids=tuple(map(without_credentials, without_ids)),
     )
 
 

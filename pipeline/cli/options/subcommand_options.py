@@ -144,6 +144,8 @@ class InspectOptions:
         parse_generation(self.generation, name="--generation")
         if self.bucket is not None and self.record is not None:
             raise ValueError("--bucket and --record show different things: give only one of these")
+        if self.record == "":
+            raise ValueError("--record is empty: give an id, an accession or an entry name")
         if self.bucket is not None:
             check_range(self, "bucket", least=0)
 

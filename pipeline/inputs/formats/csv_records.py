@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO, Final, NoReturn, cast
@@ -28,6 +29,10 @@ from schemas.vocabulary import Vocabulary
 _BLOCK: Final = 8 << 20
 """Number of bytes parsed at a time, and the maximum length of a line in bytes."""
 _HEADER: Final = 1 << 16
+_DATA: Final = re.compile(r"^([A-Z*]{21,}|[a-z*]{21,})$|\w\|\w")
+"""Values that are hardly names of columns: long sequences, and ids such as sp|P69905|HBA_HUMAN."""
+_EXAMPLE: Final = {"csv": "id,sequence", "tsv": "id and sequence with a tab between them"}
+"""For each format, a header line to show in an error."""
 _BOM: Final = b"\xef\xbb\xbf"
 _DELIMITER: Final = {"csv": ",", "tsv": "\t"}
 
@@ -118,6 +123,8 @@ def _names(head: bytes, source: Source) -> list[str]:
     Raises:
         InputError: the file is empty.
     """
+    if not head and source.compression != "none":
+        raise InputError("the file is empty after decompression", source=source.url)
     lines = io.StringIO(head.decode("utf-8", "replace"), newline="")
     names = next(csv.reader(lines, **_dialect(head, source)), [])
     if not names:
@@ -145,13 +152,19 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
         if found is None and (option, name) != ("--id-column", "id"):
             other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
             message = f"no column {name!r} in the header line, which has {present}"
+            is_data = other is None and any(map(_DATA.search, names))
+            if is_data:
+                message = (
+                    f"no column {name!r}: the first line seems to be data, and not the names of "
+                    f"columns; add a header line, such as {_EXAMPLE[part.source.format]}"
+                )
             if other is not None:
                 message += f"; its columns are separated by {other!r}: save it with commas or tabs"
             raise InputError(
                 message,
                 source=part.source.url,
                 line=1,
-                remedy="" if other else f"choose one of these columns with {option}",
+                remedy="" if other or is_data else f"choose one of these columns with {option}",
             )
     assert sequences is not None
     return sequences, ids

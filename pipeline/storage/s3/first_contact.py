@@ -146,7 +146,9 @@ def refuse_closed_endpoint(url: str) -> None:
     server = "server" if is_web else "store"
     try:
         lacks_tls = _connect(scheme, host, port)
-    except (ConnectionRefusedError, socket.gaierror) as error:
+    except (socket.gaierror, UnicodeError) as error:  # the latter: no name can look like this
+        raise InputError(unknown_host(host, error, to_correct), source=url) from error
+    except ConnectionRefusedError as error:
         raise InputError(
             f"nothing answers at {shown} ({error.strerror or error}): start the {server} there, "
             f"or correct {to_correct}",
@@ -159,6 +161,20 @@ def refuse_closed_endpoint(url: str) -> None:
             f"the server at {shown} speaks http, not https: write http:// in {to_correct}",
             source=url,
         )
+
+
+def unknown_host(host: str, error: OSError | UnicodeError, to_correct: str) -> str:
+    """Return a text with the remedy: a host's name has no address, or cannot be looked up.
+
+    Args:
+        to_correct: the thing that holds the name, such as "the address".
+    """
+    if isinstance(error, OSError) and error.errno == socket.EAI_AGAIN:
+        return (
+            f"the name {host!r} cannot be looked up ({error.strerror}): check the network "
+            f"connection, or correct {to_correct}"
+        )
+    return f"no host has the name {host!r}: correct {to_correct}"
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -67,13 +68,60 @@ def test_an_unfinished_build_is_accepted(run: Run, corpus: Path) -> None:
 
 
 def test_a_failed_build_names_the_files_that_it_leaves(run: Run, corpus: Path) -> None:
+    (headers := corpus.parent / "headers.fasta").write_bytes(b">a\n>b\n")
     out = corpus.parent / "out"
-    done = run("preprocess", corpus, "--out", out, "--min-residues", "9999999")
+    done = run("preprocess", corpus, headers, "--out", out)  # the user may replace one of the files
     assert done.returncode == 1
     error, note = done.stderr.splitlines()[-2:]
-    assert note.startswith(f"unfinished files of this build: {out}/*/")
-    assert f" and {out}/.build/. To discard the build" in note
-    assert error.startswith("thdpack preprocess: no record was kept (30 too short)")
+    assert error == f"thdpack preprocess: {headers}:2: no residue in this file"
+    assert note.startswith(f"unfinished files of this build: {out}/.build/. To discard the build")
+    earlier = {path.name for path in (out / ".build").iterdir()}
+    again = run("preprocess", headers, "--out", out)  # does not remove an earlier build's files
+    assert f"unfinished files of this build: {out}/.build/" in again.stderr
+    assert earlier <= {path.name for path in (out / ".build").iterdir()}
+
+
+NOTHING_KEPT = "no record was kept (30 "
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "said"),
+    [
+        (b" \n\n ", "", ":3: no residue in this file"),
+        (b">a\n>b\n", "", ":2: no residue in this file"),
+        (gzip.compress(b"", mtime=0), "", ": the file is empty after decompression"),
+        (None, "--min-residues 9999999", NOTHING_KEPT),
+        (None, "--where length>9999999", NOTHING_KEPT),
+    ],
+)
+def test_a_build_that_cannot_succeed_leaves_nothing(
+    run: Run, corpus: Path, content: bytes | None, words: str, said: str
+) -> None:
+    if content is not None:
+        corpus.write_bytes(content)
+    new, old = corpus.parent / "new" / "out", corpus.parent / "old"
+    old.mkdir()
+    for out in (new, old):
+        done = run("preprocess", corpus, "--out", out, *words.split())
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith("thdpack preprocess: ")
+        assert said in done.stderr.splitlines()[-1]
+    assert not new.parent.exists()
+    assert list(old.iterdir()) == []
+
+
+def test_a_build_that_cannot_succeed_keeps_the_files_of_an_earlier_dataset(
+    run: Run, corpus: Path
+) -> None:
+    out = corpus.parent / "out"
+    assert run("preprocess", corpus, "--out", out).returncode == 0
+    (out / "records" / "0123456789abcdef-00000.parquet").touch()  # left behind by an earlier build
+    (out / "records" / "notes.txt").touch()
+    before = sorted(out.rglob("*"))
+    done = run("preprocess", corpus, "--out", out, "--min-residues", "9999999", "--overwrite")
+    assert NOTHING_KEPT in done.stderr.splitlines()[-1]
+    assert sorted(out.rglob("*")) == before
+    assert run("verify", out, "--deep").returncode == 0
 
 
 def test_a_failed_build_without_results_leaves_nothing(run: Run, corpus: Path) -> None:

@@ -78,6 +78,8 @@ def test_plan_tasks_refuses_options_that_do_not_apply_and_its_help_leaves_them_o
         ("x.fasta", b"", ": the file is empty"),
         ("x.csv", b"", ": the file is empty"),
         ("x.parquet", b"", ": the file is empty"),
+        ("x.fasta.gz", gzip.compress(b"", mtime=0), ": the file is empty after decompression"),
+        ("x.csv.gz", gzip.compress(b"", mtime=0), ": the file is empty after decompression"),
         ("x.fasta", b"##gff-version 3\nchr1\t.\tgene\t1\t9\n", ":1: not FASTA but a GFF file: "),
         ("x.gff", b"##gff-version 3\nchr1\t.\tgene\t1\t9\n", ":1: not FASTA but a GFF file: "),
         ("x.fasta", b">a\n>b\n", ":2: no residue in this file"),

@@ -91,12 +91,14 @@ def test_a_table_without_a_column_of_ids_gives_a_warning_that_names_its_columns(
     names = ("x.csv", "x.tsv", "x.tsv.gz", "x.parquet", "x.arrow")
     for name in names:
         words = ("preprocess", tmp_path / name, "--out", tmp_path / f"out-{name}")
-        said = run(*words).stderr
+        done = run(*words)
         line = f"{tmp_path / name}: no column 'id', so the records have empty ids"
-        assert f"{line}; choose a column with --id-column: Entry, Note\n" in said
+        line += "; choose a column with --id-column: Entry, Note\n"
+        assert line in done.stderr
+        assert f"\n            note  {line}" in done.stdout  # the summary repeats it
         assert {row["id"] for row in read_records(tmp_path / f"out-{name}")} == {""}
-        said = run(*words, "--id-column", "entry", "--overwrite").stderr
-        assert "empty ids" not in said
+        said = run(*words, "--id-column", "entry", "--overwrite")
+        assert "empty ids" not in said.stderr + said.stdout
     said = run("preprocess", *(tmp_path / name for name in names), "--out", tmp_path / "all").stderr
     assert said.count("empty ids") == 1
     assert f"{tmp_path / 'x.csv'} and 4 other tables: no column 'id', so" in said
@@ -130,6 +132,19 @@ def test_the_block_size_of_the_csv_reader_does_not_change_the_dataset(
     ("content", "said"),
     [
         (b"a,b\nx,y\n", ":1: no column 'sequence' in the header line, which has a, b; choose on"),
+        (
+            b"sp|A5A615|YNCL_ECOLI,MNV\nb,MKV\n",
+            ":1: no column 'sequence': the first line seems to be data, and not the names of "
+            "columns; add a header line, such as id,sequence\n",
+        ),
+        (
+            b"YNCL_ECOLI,MNVSSRTVVLINFFAAVGLFTLISMRFGWFI\nb,MKV\n",
+            ":1: no column 'sequence': the first line seems to be data",
+        ),
+        (
+            b"uniprot_accession,ProteinSequenceOfTheEntry\nb,MKV\n",
+            ":1: no column 'sequence' in the header line, which has uniprot_accession, Pro",
+        ),
         (
             b"id;sequence\nx;MK\n",
             ":1: no column 'sequence' in the header line, which has id;sequence; "

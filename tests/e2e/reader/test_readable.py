@@ -65,6 +65,17 @@ def test_the_repr_of_a_reader_shows_its_dataset_and_position(dataset: Path) -> N
         assert f"[({str(dataset)!r}, 7), ({str(dataset)!r}, 5)]" in repr(mixture)
 
 
+def test_the_repr_of_a_bucket_is_one_line_that_names_the_method_that_decodes(
+    dataset: Path,
+) -> None:
+    with ShardReader(dataset) as reader:
+        bucket = list(islice(reader, 2))[1]
+        tokens = f"{bucket.num_seqs} sequences, {bucket.num_tokens:,} of 1,024 tokens"
+        assert repr(bucket) == f"Bucket({tokens}, position 1, epoch 0; .sequences() decodes)"
+        chosen = reader[reader.number_at(1)]
+        assert repr(chosen) == f"Bucket({tokens}; .sequences() decodes)"
+
+
 def test_a_mixture_accepts_a_dict_and_the_error_for_other_types_says_so(dataset: Path) -> None:
     with Mixture({str(dataset): 0.7}) as mixture, Mixture([(dataset, 7)]) as pairs:
         assert next(mixture).sequences() == next(pairs).sequences()

@@ -157,6 +157,36 @@ def test_every_command_names_a_closed_endpoint_at_once(
         assert f"{said}: start the server there, or correct the address" in refused(run, *words)
 
 
+@pytest.mark.parametrize("host", ["example.invalid", f"{'a' * 64}.org"])
+def test_if_a_host_has_no_address_the_error_does_not_suggest_starting_a_server(
+    run: Run, small: Path, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = refused(run, "stats", f"https://{host}/in.fasta")
+    # without a network, the lookup of the first name may fail in another way
+    assert f"no host has the name '{host}': correct the address" in said or (
+        f"the name '{host}' cannot be looked up (" in said and host == "example.invalid"
+    )
+    point_s3_at(f"http://{host}:9000", monkeypatch)
+    said = refused(run, "preprocess", small, "--out", "s3://bucket/x")
+    assert "correct AWS_ENDPOINT_URL" in said
+    assert "start the store" not in said
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (socket.EAI_NONAME, "no host has the name 'h': correct AWS_ENDPOINT_URL"),
+        (
+            socket.EAI_AGAIN,
+            "the name 'h' cannot be looked up (why): check the network connection, ",
+        ),
+    ],
+)
+def test_a_failed_lookup_is_told_apart_from_a_missing_name(number: int, said: str) -> None:
+    text = first_contact.unknown_host("h", socket.gaierror(number, "why"), "AWS_ENDPOINT_URL")
+    assert text.startswith(said)
+
+
 def test_every_command_reports_wrong_credentials_at_once(
     run: Run, own_store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -46,6 +46,28 @@ def test_a_killed_build_with_a_scratch_folder_resumes_and_gives_the_same_bytes(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("scratch", [False, True])
+def test_a_build_on_a_store_that_cannot_succeed_leaves_nothing(
+    run: Run, store: ObjectStore, corpus: Path, tmp_path: Path, scratch: bool
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    put("s3://bucket/in/headers.fasta", b">a\n>b\n")
+    put(f"{OUT}/records/0123456789abcdef-00000.parquet", b"of an earlier build")
+    before = set(objects("s3://bucket"))
+    (place := tmp_path / "scratch").mkdir()
+    for name, words, said in (
+        ("made", ("--min-residues", "9999999"), "no record was kept"),
+        ("headers", (), "no residue in this file"),
+    ):
+        if scratch:
+            words = (*words, "--scratch", str(place))
+        done = run("preprocess", f"s3://bucket/in/{name}.fasta", "--out", OUT, *words, **SIZES)
+        assert done.returncode == 1
+        assert said in done.stderr.splitlines()[-1]
+        assert set(objects("s3://bucket")) == before
+        assert not list(place.iterdir())
+
+
 def test_a_killed_and_resumed_build_gives_the_same_bytes_and_writes_the_manifest_last(
     proxied: Faults, corpus: Path, near: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_after_a_signal_the_time_of_the_remaining_steps_is_not_printed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("trainer.monitoring.run_time._ENOUGH_SECONDS", 0.0)
+    monkeypatch.setattr("trainer.monitoring.run_time._SLOW_STEPS", 0)
     advance = Feed.__next__
 
     def signalled(rows: Feed) -> Row:

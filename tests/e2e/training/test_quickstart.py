@@ -30,6 +30,7 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("trainer.monitoring.run_time._ENOUGH_SECONDS", 0.0)
+    monkeypatch.setattr("trainer.monitoring.run_time._SLOW_STEPS", 0)
     (tmp_path / "data").mkdir()
     shutil.copy(sample, tmp_path / "data" / "sample.fasta")
     build, train = (

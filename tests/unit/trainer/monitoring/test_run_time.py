@@ -27,18 +27,34 @@ def said(clock: list[float], device: str, seconds: list[float]) -> list[str]:
 
 
 def test_a_slow_run_is_estimated_after_one_step_and_only_once(clock: list[float]) -> None:
-    [first, *others] = said(clock, "cpu", [31.0, 31.0, 31.0])
+    [first, *others] = said(clock, "cpu", [61.0, 61.0, 61.0])
     assert first == (
-        "499,999 more steps at 31 s a step: about 179.4 days; an hour is about 116 steps: to "
-        "shorten the run, press Ctrl-C and run the same command with --steps 117 --warmup-steps 11"
+        "499,999 more steps at 61 s a step: about 353.0 days; an hour is about 59 steps: to "
+        "shorten the run, press Ctrl-C and run the same command with --steps 60 --warmup-steps 6"
     )
     assert others == ["", ""]
 
 
 def test_a_fast_run_is_estimated_after_ten_seconds_of_steps(clock: list[float]) -> None:
-    found = said(clock, "cpu", [4.0] * 5)
-    assert [bool(text) for text in found] == [False, False, True, False, False]
-    assert "at 4 s a step" in found[2]
+    found = said(clock, "cpu", [2.0] * 6)
+    assert [bool(text) for text in found] == [False, False, False, False, True, False]
+    assert "at 2 s a step" in found[4]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps", "each"),
+    [
+        ([14.0, 6.0, 5.0, 5.0], 3, "5 s"),  # step 3 is the first that counts
+        ([5.1, 0.75, *[0.3] * 30], 16, "0.3 s"),
+        ([5.1, 0.75, 0.3, 0.3, 0.3, 4.0, 0.3], 6, "0.3 s"),  # one step was disturbed
+    ],
+)
+def test_on_a_cpu_slow_first_steps_do_not_make_the_estimate_too_high(
+    clock: list[float], seconds: list[float], steps: int, each: str
+) -> None:
+    found = said(clock, "cpu", seconds)
+    assert [step for step, text in enumerate(found, start=1) if text] == [steps]
+    assert f"more steps at {each} a step: " in found[steps - 1]
 
 
 def test_the_first_step_on_a_gpu_does_not_count_because_it_compiles(clock: list[float]) -> None:
@@ -49,12 +65,13 @@ def test_the_first_step_on_a_gpu_does_not_count_because_it_compiles(clock: list[
 
 def test_the_time_of_validations_and_saves_does_not_count(clock: list[float]) -> None:
     run_time = RunTime(torch.device("cpu"), step=10, steps=100, warmup=10)
-    clock[0] += 6.0
-    assert run_time.step(11) == ""
+    for step in (11, 12):
+        clock[0] += 4.0
+        assert run_time.step(step) == ""
     clock[0] += 500.0
     run_time.resume()
-    clock[0] += 6.0
-    assert run_time.step(12) == "88 more steps at 6 s a step: about 8.8 minutes"
+    clock[0] += 4.0
+    assert run_time.step(13) == "87 more steps at 4 s a step: about 5.8 minutes"
 
 
 def test_no_estimate_is_shown_after_the_last_step(clock: list[float]) -> None:

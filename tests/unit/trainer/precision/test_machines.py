@@ -53,8 +53,10 @@ def test_a_precision_runs_on_suitable_gpus_and_elsewhere_the_error_names_alterna
     assert (
         "no GPU" if capability is None else f"a GPU of {capability[0]}.{capability[1]}"
     ) in message
-    for other in message.rpartition("use ")[2].split(", "):
-        assert machine in RUNS_ON[other]
+    others = message.rpartition("use ")[2].split(", ")
+    assert all(machine in RUNS_ON[other] for other in others)
+    default = resolve_for(ComputeOptions(precision="auto"), capability, has_te=True)
+    assert others[-1] == default.precision
 
 
 def test_the_error_for_a_precision_names_its_requirement_the_gpu_and_alternatives() -> None:
