@@ -134,7 +134,8 @@ def test_errors_name_file_and_line_before_the_model_is_loaded(tmp_path: Path) ->
     assert refused(*words) == (
         1,
         f"thdpack score: {tmp_path}/assay.csv:1: the table has no column mutated_sequence, which "
-        "would give the wild type: add it, or name the wild type with `thdpack score --wild-type`\n",
+        "would give the wild type: add it, or name the wild type with `thdpack score "
+        "--wild-type`\n",
     )
     code, said = refused(*words, "--wild-type", wild_type()[1:])
     assert code == 1
