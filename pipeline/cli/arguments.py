@@ -172,9 +172,24 @@ def _read_options(name: str, words: list[str]) -> Any:
     _refuse_split_words(own)
     _refuse_unexpanded_inputs(own)
     check_words(words, *sections, prog=f"thdpack {name}")
+    _refuse_slurm_executor(own)
     suggest_choices(own, *sections)
     with default_checks(), own_errors(*options.__mro__), one_line_errors():
         return tyro.cli(options, prog=f"thdpack {name}", args=words, config=_CONFIG)
+
+
+def _refuse_slurm_executor(words: list[str]) -> None:
+    """Refuse `--executor slurm`, because a build runs on Slurm as array jobs.
+
+    Raises:
+        InvalidOptionError: the words hold this option.
+    """
+    pairs = zip(words, words[1:], strict=False)
+    if "--executor=slurm" in words or ("--executor", "slurm") in pairs:
+        raise InvalidOptionError(
+            "--executor is 'slurm', expected processes or ray: on Slurm, use `thdpack plan-tasks`, "
+            "which divides a build into array jobs; deploy/slurm/preprocess.sbatch runs all of them"
+        )
 
 
 def _refuse_split_words(words: list[str]) -> None:

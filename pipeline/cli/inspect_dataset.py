@@ -23,7 +23,7 @@ from schemas.errors import OptionError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import ShardEntry
 from schemas.text.option_checks import flag
-from schemas.text.phrases import plural, plural_of
+from schemas.text.phrases import percent_of_tokens, plural, plural_of
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _RESIDUES_SHOWN = 48
@@ -77,6 +77,8 @@ def show_summary(manifest: Manifest, dataset: str | Path) -> None:
         count = plural_of("entry", "entries", file.rows)
         print(f"{'--' + file.option:>16}  {file.name} ({count})")
     print(f"{'options':>16}  {' '.join(_option_words(manifest))}")
+    print(f"{'digest':>16}  {manifest.digest}")
+    print(f"{'generation':>16}  {manifest.generation}")
 
 
 def _option_words(manifest: Manifest) -> Iterator[str]:
@@ -114,7 +116,7 @@ def show_bucket(manifest: Manifest, dataset: str | Path, split: str, number: int
     if manifest.variants > 1:
         place += f", variant {variant}"
     console.print(place, highlight=False, markup=False)
-    fill = f"fill {100 * bucket['num_tokens'] / manifest.capacity:.2f} %"
+    fill = f"fill {percent_of_tokens(bucket['num_tokens'] / manifest.capacity)} %"
     tokens_of = f"{bucket['num_tokens']:,} of {manifest.capacity:,} tokens ({fill})"
     cost = f"Σ length² {sum((b - a) ** 2 for a, b in _spans(bucket)):,}"
     console.print(

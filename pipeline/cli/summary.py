@@ -16,7 +16,7 @@ from schemas.manifest import Manifest
 from schemas.manifest_entries import SampledClusters
 from schemas.records import Status
 from schemas.split_fractions import SplitFractions
-from schemas.text.phrases import plural
+from schemas.text.phrases import percent_of_tokens, plural
 from schemas.text.redact import without_credentials
 from schemas.vocabulary import GAPS
 
@@ -78,7 +78,8 @@ def summary_lines(
         if not (totals.buckets or fractions.share(split)):
             continue  # the user has not asked for this split
         counts = f"{plural(totals.buckets, 'bucket')}, {plural(totals.sequences, 'sequence')}"
-        fill = f"{totals.tokens:,} tokens, fill {100 * totals.fill(manifest.capacity):.2f} %"
+        share = percent_of_tokens(totals.fill(manifest.capacity))
+        fill = f"{totals.tokens:,} tokens, fill {share} %"
         balance = f"Σ length² spread {totals.spread:.4f}, max / mean {totals.peak:.3f}"
         empty = _empty(manifest, split) if advises_split else "empty"
         yield split, f"{counts}, {fill}, {balance}" if totals.buckets else empty

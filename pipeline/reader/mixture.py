@@ -35,6 +35,7 @@ from pipeline.reader.reader_options import ReaderOptions, checked_url, naming_ou
 from pipeline.reader.split_reader import SplitReader
 from schemas.shard import Bucket
 from schemas.text.generation import Generation, generation_of_each
+from schemas.text.redact import without_credentials
 
 _TABLE: Final = 1 << 16
 """Approximate number of positions, over all ranks, that are assigned to datasets in one call."""
@@ -87,7 +88,9 @@ class Mixture(ReaderOptions, GlobalCursor):
 
     def __post_init__(self) -> None:
         datasets = _pairs(self.datasets)
-        phases = phases_of([weight for _, weight in datasets], self.changes, self.seed)
+        names = [without_credentials(str(url)) for url, _ in datasets]
+        weights = [weight for _, weight in datasets]
+        phases = phases_of(weights, self.changes, self.seed, names)
         self.shares = phases[0].shares
         generations = generation_of_each(self.generations, len(datasets))
         ranks, limit = self.topology(), self.cache_limit

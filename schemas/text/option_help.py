@@ -26,6 +26,9 @@ _SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
 accept as options."""
 _GROUP: Final = re.compile(r"[\w-]+-(kwargs|args|config)$")
 """Pattern of the name of a group of settings, such as `adamw-kwargs` for `adamw_kwargs.lr=1`."""
+_STORE: Final = "set the environment variable AWS_ENDPOINT_URL to the URL of the store"
+_EVERYWHERE: Final = dict.fromkeys(("--endpoint", "--endpoint-url", "--s3-endpoint"), _STORE)
+"""Options of other programs that no command has, and the advice that an error prints."""
 _PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
 _flowing: set[Any] = set()
@@ -197,6 +200,7 @@ def refuse_foreign_options(
         InvalidOptionError: `words` contains an option of another program, a word `name=value`, an
             option with one hyphen, or a first word without hyphens where no file is expected.
     """
+    others = {**_EVERYWHERE, **others}
     if not takes_files and words and re.match(r"[^-=]+$", words[0]):
         raise InvalidOptionError(f"{words[0]}: write an option before it: --data {words[0]}")
     for previous, word in zip(["", *words], words, strict=False):

@@ -46,3 +46,15 @@ def install_command(extra: str) -> str:
     if not (_ROOT / "pyproject.toml").is_file():
         return f'pip install "thdpack[{extra}]"'
     return f"pip install -e '{'.' if Path.cwd() == _ROOT else _ROOT}[{extra}]'"
+
+
+def percent_of_tokens(share: float) -> str:
+    """Return a share, such as a fill, in percent with two decimals, such as "99.97".
+
+    A share below 1 has as many more decimals as it needs not to look like 100.
+    """
+    for digits in range(2, 9):
+        text = f"{100 * share:.{digits}f}"
+        if share >= 1 or float(text) < 100:
+            break
+    return text

@@ -13,11 +13,13 @@ from schemas.text.option_checks import check_range
 from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
+    refuse_foreign_options,
     suggest_choices,
     with_flowing_help,
 )
 from schemas.text.option_words import check_words, one_line_errors
 from trainer.config.compute_options import Backend
+from trainer.config.other_trainers import OTHERS_OF_TORCHRUN
 
 Options = TypeVar("Options", bound="InferenceOptions")
 Dtype = Literal["fp32", "fp16", "bf16"]
@@ -95,6 +97,7 @@ def parse(words: Sequence[str], options: type[Options], prog: str, description: 
     """
     with_flowing_help(options)
     try:
+        refuse_foreign_options(words, OTHERS_OF_TORCHRUN, takes_files=True)
         check_words(words, options, prog=prog)
         suggest_choices(words, options)
         with own_errors(*options.__mro__[:-1]), one_line_errors():

@@ -27,6 +27,21 @@ _THREADS: Final = (
 )
 _RETRIES: Final = "not needed: the reader retries, with increasing pauses"
 
+OTHERS_OF_TORCHRUN: Final = dict.fromkeys(
+    (
+        "--max-restarts",
+        "--nproc-per-node",
+        "--nnodes",
+        "--node-rank",
+        "--standalone",
+        "--rdzv-backend",
+        "--rdzv-endpoint",
+        "--rdzv-id",
+        "--shutdown-timeout",
+        "--signals-to-handle",
+    ),
+    "an option of torchrun: write it before -m",
+)
 OTHERS: Final = {
     # other trainers
     **dict.fromkeys(("--per-device-train-batch-size", "--global-batch-size"), _BATCH),
@@ -43,7 +58,8 @@ OTHERS: Final = {
         ("--deepspeed", "--zero-stage"),
         "use --shard optimizer, or --shard full to divide the parameters, too",
     ),
-    **dict.fromkeys(("--gpus", "--num-gpus", "--devices", "--nproc-per-node"), _RANKS),
+    **dict.fromkeys(("--gpus", "--num-gpus", "--devices"), _RANKS),
+    **OTHERS_OF_TORCHRUN,
     "--gradient-checkpointing": "use --recompute full",
     "--max-grad-norm": "use --clip-norm",
     "--lr-scheduler-type": "use --schedule",

@@ -19,7 +19,8 @@ def _tiny() -> TrainOptions:
     return TrainOptions(
         model=ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=256),
         data=DataOptions(tokens_per_step=16_384),
-        optimizer=OptimizerOptions(steps=100, learning_rate=4e-3),
+        # with 4e-3, the loss jumped from 2.9 to above 5 in three of five seeds
+        optimizer=OptimizerOptions(steps=100, learning_rate=2e-3),
         output=OutputOptions(out="runs/esm2-tiny", validate_every=50, checkpoint_every=50),
     )
 

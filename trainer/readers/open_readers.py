@@ -14,7 +14,6 @@ from typing import Any
 from pipeline.reader import Mixture, ShardReader
 from pipeline.reader.cache.cache_folder import default_cache_dir
 from pipeline.reader.cache.cache_space import check_cache_space
-from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
@@ -129,7 +128,7 @@ def open_readers(
     digests = ", ".join(manifest.digest for manifest in manifests)
     _check_cache_space(options, list(weights), manifests)
     check_same(topology, {"a dataset whose manifest has digest": digests})
-    manifest = mixed(manifests, list(weights.values()))
+    manifest = mixed(manifests, list(weights.values()), list(weights))
     batch = choose_batch(data, manifest, topology)
     ranks: dict[str, Any] = {
         "rank": topology.data_rank,
@@ -193,7 +192,7 @@ def _check_cache_space(
     cached = [
         entry
         for url, manifest in zip(urls, manifests, strict=True)
-        if data.cache_dir or local_path(url) is None
+        if data.cache_dir or ("://" in url and not url.startswith("file://"))
         for _, split, entry in manifest.all_shards()
         if split in ("train", options.output.valid_split)
     ]
@@ -202,7 +201,9 @@ def _check_cache_space(
         check_cache_space(folder, data.cache_bytes, cached)
 
 
-def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:
+def mixed(
+    manifests: Sequence[Manifest], weights: Sequence[Fraction], urls: Sequence[str]
+) -> Manifest:
     """Return a manifest whose train split describes one epoch of a mixture.
 
     The epoch ends when one of the datasets is about to repeat for the first time. Sequences, tokens
@@ -213,11 +214,14 @@ def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifes
     """
     if len(manifests) == 1:
         return manifests[0]
-    capacities = {manifest.capacity for manifest in manifests}
-    if len(capacities) > 1:
+    if len({manifest.capacity for manifest in manifests}) > 1:
+        capacities = ", ".join(
+            f"{manifest.capacity} in {without_credentials(url)}"
+            for url, manifest in zip(urls, manifests, strict=True)
+        )
         raise ValueError(
-            f"the datasets of --data have buckets of {sorted(capacities)} tokens: build them with "
-            "the same --capacity"
+            f"the buckets of --data differ in their number of tokens ({capacities}): build the "
+            "datasets with the same --capacity"
         )
     trains = [manifest.splits["train"] for manifest in manifests]
     total = sum(weights)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from pipeline.build.generations.added_files import added_files
 from pipeline.build.generations.merge_manifests import entry_of
 from pipeline.build.retire.retired_files import retired_files
+from pipeline.cli.generations.added_files import added_files
 from pipeline.cli.generations.options import GenerationsOptions
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of

@@ -23,22 +23,25 @@ MAX_RUN: Final = 10_000
 """Maximum number of positions in a run."""
 
 
-def whole_shares(weights: Sequence[Weight]) -> tuple[int, ...]:
+def whole_shares(weights: Sequence[Weight], names: Sequence[str] = ()) -> tuple[int, ...]:
     """Return weights as the smallest whole numbers in the same proportions.
 
+    Args:
+        names: name of each dataset, for errors.
     Raises:
         ValueError: the list of weights is empty, a weight is not a number above 0, or the sum of
             shares is above MAX_RUN.
     """
     exact = []
-    for weight in weights:
+    for number, weight in enumerate(weights):
+        of = f" of {names[number]}" if number < len(names) else ""
         try:
             # use the decimal that the user wrote, not the nearest float
             exact.append(Fraction(str(weight)))
         except (ValueError, ZeroDivisionError):
-            raise ValueError(f"weight {weight!r} is not a number") from None
+            raise ValueError(f"weight {weight!r}{of} is not a number") from None
         if exact[-1] <= 0:
-            raise ValueError(f"weight {weight!r} is not above 0")
+            raise ValueError(f"weight {weight!r}{of} is not above 0")
     if not exact:
         raise ValueError("a mixture needs at least one dataset")
     common = math.lcm(*(weight.denominator for weight in exact))
@@ -91,14 +94,17 @@ def phases_of(
     weights: Sequence[Weight],
     changes: Sequence[tuple[int, Sequence[Weight]]],
     seed: int,
+    names: Sequence[str] = (),
 ) -> list[Phase]:
     """Return the phases of a mixture, in order.
 
+    Args:
+        names: name of each dataset, for errors.
     Raises:
         ValueError: a weight is not a number above 0, a change has too few or too many weights, or
             positions are not ascending and above 0.
     """
-    phases = [Phase(begin=0, shares=whole_shares(weights), offsets=(0,) * len(weights))]
+    phases = [Phase(begin=0, shares=whole_shares(weights, names), offsets=(0,) * len(weights))]
     for position, changed in changes:
         before = phases[-1]
         if len(changed) != len(weights):
@@ -112,7 +118,7 @@ def phases_of(
                 f"{before.begin}"
             )
         offsets = _counts(position - before.begin, before, seed)
-        phases.append(Phase(begin=position, shares=whole_shares(changed), offsets=offsets))
+        phases.append(Phase(begin=position, shares=whole_shares(changed, names), offsets=offsets))
     return phases
 
 

@@ -95,3 +95,9 @@ def test_a_path_below_a_file_is_reported_as_missing_or_as_not_writable(
     done = run("preprocess", sample, "--out", below)
     said = f"thdpack preprocess: cannot write to {below}: Not a directory; choose another --out\n"
     assert done.stderr == said
+
+
+def test_inspect_prints_the_digest_and_the_generation(cropped: Path, run: Run) -> None:
+    lines = [line.split() for line in run("inspect", cropped).stdout.splitlines()]
+    assert ["digest", read_manifest(cropped).digest] in lines
+    assert ["generation", "1"] in lines

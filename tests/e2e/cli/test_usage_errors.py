@@ -48,6 +48,18 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("bench-reader d --cache-bytes lots", "--cache-bytes is 'lots', expected a size, such as"),
         ("preprocess x --out d --bogus", "no option --bogus: `thdpack preprocess --help` lists"),
         ("preprocess x --out d --capacity 16k", "--capacity is '16k', expected a whole number wit"),
+        (
+            "preprocess x --out d --executor slurm",
+            "--executor is 'slurm', expected processes or ray",
+        ),
+        (
+            "verify s3://b/d --endpoint-url x",
+            "no option --endpoint-url: set the environment",
+        ),
+        (
+            "preprocess x --out d --endpoint u",
+            "no option --endpoint: set the environment variable A",
+        ),
         ("plan d", "d: write an option before it: --data d"),
         ("preprocess", "INPUT and --out are missing: write `thdpack preprocess INPUT --out DATASE"),
         ("append", f"{DATASET_MISSING} append data/uniref50 INPUT`"),

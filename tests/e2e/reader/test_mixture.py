@@ -228,7 +228,7 @@ def test_invalid_mixtures_and_states_of_other_mixtures_are_refused(
     ("changes", "said"),
     [
         (((10, (1,)),), "has 1 weights for 2 datasets"),
-        (((10, (1, 0)),), "is not above 0"),
+        (((10, (1, 0)),), "weight 0 of .* is not above 0"),
         (((0, (1, 1)),), "expected a position after 0"),
         (((10, (1, 1)), (10, (1, 2))), "expected a position after 10"),
     ],

@@ -16,6 +16,7 @@ from tests.helpers.processes.runs import ROUNDING, cut, losses, start, train
 from trainer.config import DataOptions
 from trainer.readers.mixing import announcements, datasets_of, latest_announcement
 from trainer.readers.open_readers import mixed
+from trainer.train import main
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +105,23 @@ def test_the_predicted_tokens_per_bucket_of_a_mixture_match_the_buckets_that_are
 ) -> None:
     weights = datasets_of((f"{many_shards}=3", f"{other}=1"))
     with ShardReader(many_shards) as one, ShardReader(other) as two:
-        manifest = mixed([one.manifest, two.manifest], list(weights.values()))
+        manifest = mixed([one.manifest, two.manifest], list(weights.values()), list(weights))
         epoch = min(len(one) * 4 // 3, len(two) * 4)
     train_split = manifest.splits["train"]
     assert train_split.buckets == epoch
     with Mixture(list(weights.items())) as reader:
         tokens = [next(reader).num_tokens for _ in range(epoch)]
     assert np.mean(tokens) == pytest.approx(train_split.tokens / epoch, rel=0.02)
+
+
+def test_the_error_for_buckets_of_different_sizes_names_the_datasets(
+    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {str(tmp_path / "a"): 2048, str(tmp_path / "b"): 4096}
+    for folder, capacity in sizes.items():
+        preprocess(sample, Path(folder), "--capacity", str(capacity))
+    data = [word for folder in sizes for word in ("--data", f"{folder}=1")]
+    with pytest.raises(SystemExit):
+        main(["esm2-tiny", *data, "--out", str(tmp_path / "run")])
+    said = " ".join(capsys.readouterr().err.split())
+    assert ", ".join(f"{capacity} in {folder}" for folder, capacity in sizes.items()) in said

@@ -81,6 +81,18 @@ def test_the_error_for_an_unknown_dotted_option_names_the_page(
         (["--device", "cpu"], "no option --device: not needed"),
         (["--capacity", "512"], "use --capacity of thdpack preprocess"),
         (["--variants", "2"], "use --variants of thdpack preprocess"),
+        (
+            ["--max-restarts", "3"],
+            "an option of torchrun: write it before -m",
+        ),
+        (
+            ["--nproc-per-node=8"],
+            "an option of torchrun: write it before -m",
+        ),
+        (
+            ["--endpoint-url", "u"],
+            "set the environment variable AWS_ENDPOINT_URL",
+        ),
         (["--devices", "8"], "no option --devices: use torchrun --nproc-per-node N -m thdpack"),
     ],
 )
