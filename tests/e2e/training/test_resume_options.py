@@ -16,7 +16,7 @@ from trainer.train import main
 
 CHANGED = {
     "steps": "9",
-    "learning_rate": "0.002",
+    "learning_rate": "0.003",
     "schedule": "cosine",
     "warmup_steps": "3",
     "final_fraction": "0.2",
