@@ -19,8 +19,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress.reporter import reporter
 from pipeline.executors.registry import EXECUTORS, ExecutorKind
 from schemas.manifest import Manifest
-from tests.helpers.data.corpus import fasta, made_records
-from tests.helpers.data.many_shards import LONGEST, OPTIONS, PARTITION_BYTES, RECORDS
+from tests.helpers.data.many_shards import build_many_shards
 from tests.helpers.processes.command_line import (
     PIECE_BYTES,
     REPO,
@@ -224,14 +223,7 @@ def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a dataset of about 215 buckets in about 20 shards. Tests must not modify it, but may
     modify copies.
     """
-    folder = tmp_path_factory.mktemp("many_shards")
-    (folder / "made.fasta").write_bytes(fasta(made_records(RECORDS, longest=LONGEST)))
-    return preprocess(
-        folder / "made.fasta",
-        folder / "dataset",
-        *OPTIONS,
-        partition_bytes=PARTITION_BYTES,
-    )
+    return build_many_shards(tmp_path_factory.mktemp("many_shards"))
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
         position_ids,
         transformer_engine,
     )
-    from pipeline.reader.data_loader_guard import DataLoaderError
-    from pipeline.reader.fork_guard import ForkedReaderError
+    from pipeline.reader.guards.data_loader_guard import DataLoaderError
+    from pipeline.reader.guards.fork_guard import ForkedReaderError
     from pipeline.reader.mixture import Mixture
     from pipeline.reader.shard_reader import ShardReader
 else:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.reader.adapters import merge
-from pipeline.reader.data_loader_guard import repeating_workers
-from pipeline.reader.fork_guard import call_after_fork, opened_elsewhere
+from pipeline.reader.guards.data_loader_guard import repeating_workers
+from pipeline.reader.guards.fork_guard import call_after_fork, opened_elsewhere
 from pipeline.reader.order.global_order import POSITIONS
 from pipeline.reader.ranks import Ranks
 from pipeline.storage.retries import ClosedError

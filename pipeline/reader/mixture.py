@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cursor import GlobalCursor
-from pipeline.reader.data_loader_guard import refuse_data_loader
+from pipeline.reader.guards.data_loader_guard import refuse_data_loader
 from pipeline.reader.order.mixture_order import Phase, Weight, assigned_in_phases, phases_of
 from pipeline.reader.reader_options import ReaderOptions, checked_url, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pipeline.reader.cursor import GlobalCursor
-from pipeline.reader.data_loader_guard import read_by_number, refuse_data_loader
+from pipeline.reader.guards.data_loader_guard import read_by_number, refuse_data_loader
 from pipeline.reader.reader_options import ReaderOptions, checked_url, naming_our_arguments
 from pipeline.reader.split_reader import SplitReader
 from schemas.errors import StateError

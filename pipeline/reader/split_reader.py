@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cache.cache_folder import default_cache_dir
 from pipeline.reader.cache.shard_cache import ShardCache
-from pipeline.reader.fork_guard import call_after_fork
+from pipeline.reader.guards.fork_guard import call_after_fork
 from pipeline.reader.mapped_shard import DamagedShardError, MappedShard
 from pipeline.reader.order.global_order import WINDOW_SHARDS, Order
 from pipeline.reader.order.split_shards import SplitShards

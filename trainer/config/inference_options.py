@@ -23,6 +23,7 @@ from trainer.config.other_trainers import OTHERS_OF_TORCHRUN
 
 Options = TypeVar("Options", bound="InferenceOptions")
 Dtype = Literal["fp32", "fp16", "bf16"]
+Format = Literal["parquet", "arrow"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +54,7 @@ class InferenceOptions:
     """Precision of matrix products. auto: bf16 on a GPU, fp32 on a CPU. fp8 is faster and less
     exact. It needs backend te, and a GPU of compute capability 8.9 or above (Ada, Hopper,
     Blackwell). docs/guides/inference.md has the errors."""
-    format: Literal["parquet", "arrow"] = "parquet"
+    format: Format = "parquet"
     """Format of the output files."""
 
     def __post_init__(self) -> None:

@@ -48,7 +48,7 @@ _UNIT_TOKENS: Final = 16 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a command computes.
+    """The work of a command: which results it computes for each record, and how.
 
     command: embed or score.
     name: what the command does, for the progress, such as "embedding".
@@ -111,10 +111,12 @@ def prepare(
     work = plan(weights)
     url: str = run_on_main(topology, lambda: _dataset(options, out))
     manifest = read_manifest(url)
+    given = url in options.data  # otherwise, the dataset was built out of FASTA
+    own = manifest.max_seq_len if given else _FASTA_LENGTH
 
     def settle() -> tuple[Settings, bool]:
         before = read_settings(out / PARTS / SETTINGS) or read_settings(out / SUMMARY)
-        settings = _settings(options, compute, weights, manifest, work, topology, before)
+        settings = _settings(options, compute, weights, manifest, work, topology, own, before)
         if before:
             check_same_settings(out, before, settings)
         else:
@@ -171,18 +173,22 @@ def _settings(
     manifest: Manifest,
     work: Work,
     topology: Topology,
+    own: int,
     before: Settings | None,
 ) -> Settings:
     """Return the settings of the run. Sizes that the user left open are those of an interrupted
     run.
 
+    Args:
+        own: default of --max-seq-len.
+        before: settings of an interrupted run.
     Raises:
         ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
     """
     row_tokens, longest, overlap = row_sizes(
         options,
         topology,
-        own=manifest.max_seq_len if is_dataset(options.data) else _FASTA_LENGTH,
+        own=own,
         before=before.row_tokens if before else 0,
     )
     seconds = 2 * weights.options.parameters / _FLOPS[topology.device.type]  # for a token

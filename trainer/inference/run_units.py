@@ -15,10 +15,10 @@ from pipeline.storage.atomic_write import sync_folder
 from schemas.text.phrases import plural
 from trainer.checkpoints.new_folder import refuse_file, refuse_foreign_folder, removed_if_empty
 from trainer.checkpoints.run_lock import LOCK, run_lock
-from trainer.config.inference_options import InferenceOptions
+from trainer.config.inference_options import Format, InferenceOptions
 from trainer.distributed.agreement import all_gather, run_on_main
 from trainer.distributed.topology import Topology
-from trainer.inference.join.assemble import Format, assemble, output_path
+from trainer.inference.join.assemble import assemble, output_path
 from trainer.inference.join.window_index import WindowIndex
 from trainer.inference.load_model import Weights
 from trainer.inference.open_data import DATASET

@@ -1,5 +1,5 @@
-"""What the parts in an output folder depend on. An interrupted run continues only with the same
-settings."""
+"""Settings of an inference run. They decide the content of its parts, so an interrupted run
+continues only with the same settings."""
 
 from __future__ import annotations
 

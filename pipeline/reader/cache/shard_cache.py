@@ -20,7 +20,7 @@ import xxhash
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cache.busy_time import BusyTime
 from pipeline.reader.cache.cache_folder import CacheFolder, closing_on_error, is_at
-from pipeline.reader.fork_guard import call_after_fork
+from pipeline.reader.guards.fork_guard import call_after_fork
 from pipeline.reader.mapped_shard import DamagedShardError, MappedShard
 from pipeline.storage.retries import CacheError, RemoteStore, WrongContentError
 from schemas.errors import DatasetError

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from pipeline.reader import Mixture, ShardReader
 from pipeline.storage.retries import ClosedError
 from schemas.shard import Bucket
-from tests.helpers.data.corpus import fasta, made_records
-from tests.helpers.data.many_shards import LONGEST, OPTIONS, PARTITION_BYTES
-from tests.helpers.processes.command_line import preprocess
+from tests.helpers.data.many_shards import build_many_shards
 
 VARIANTS = 2
 
@@ -26,10 +24,7 @@ VARIANTS = 2
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a dataset of 2 variants, each of a few dozen buckets in several shards."""
     folder = tmp_path_factory.mktemp("epochs")
-    (folder / "made.fasta").write_bytes(fasta(made_records(150, longest=LONGEST)))
-    options = (*OPTIONS, "--variants", str(VARIANTS))
-    path = folder / "made.fasta", folder / "dataset"
-    return preprocess(*path, *options, partition_bytes=PARTITION_BYTES)
+    return build_many_shards(folder, "--variants", str(VARIANTS), records=150)
 
 
 @contextmanager

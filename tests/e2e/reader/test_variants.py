@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from pipeline.reader import Mixture, ShardReader
-from tests.helpers.data.corpus import fasta, made_records, read_buckets, read_manifest
+from tests.helpers.data.corpus import read_buckets, read_manifest
 from tests.helpers.data.delivered import STEP, WORLDS, Seen, seen, steps
-from tests.helpers.data.many_shards import LONGEST, OPTIONS, PARTITION_BYTES
-from tests.helpers.processes.command_line import preprocess
+from tests.helpers.data.many_shards import build_many_shards
 
 VARIANTS = 3
 
@@ -24,10 +23,7 @@ VARIANTS = 3
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a dataset of 3 variants, each of about 90 buckets in about 8 shards."""
     folder = tmp_path_factory.mktemp("variants")
-    (folder / "made.fasta").write_bytes(fasta(made_records(400, longest=LONGEST)))
-    options = (*OPTIONS, "--variants", str(VARIANTS))
-    path = folder / "made.fasta", folder / "dataset"
-    return preprocess(*path, *options, partition_bytes=PARTITION_BYTES)
+    return build_many_shards(folder, "--variants", str(VARIANTS), records=400)
 
 
 @pytest.fixture(scope="module")

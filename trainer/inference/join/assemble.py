@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,11 @@ from pipeline.reader.record_rows import read_records
 from pipeline.storage.atomic_write import sync_files
 from schemas.manifest_entries import RecordsEntry
 from trainer.checkpoints.atomic_write import PARTIAL, publish
+from trainer.config.inference_options import Format
 from trainer.inference.join.join_windows import joined, per_record
 from trainer.inference.join.window_index import WindowIndex
 from trainer.inference.parts import Result
 
-Format = Literal["parquet", "arrow"]
 _ROWS_BYTES: Final = 64 << 20
 """Approximate size of the rows that are joined at a time."""
 _LEAST_ROWS: Final = 16

@@ -1,0 +1,1 @@
+"""Refuse uses of a reader that would repeat or lose buckets: forked processes and DataLoader."""
