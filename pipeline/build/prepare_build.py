@@ -73,11 +73,7 @@ def prepared(
             refuse_other_dataset(existing, options, planned, destination.out.where())
             if existing.variants < options.variants and not options.overwrite:
                 report.note(adding_variants(existing, options))
-        if others := destination.other_builds(planned, options):
-            report.note(
-                f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}. If "
-                "nobody runs or resumes a build, remove its folder: no later build removes it"
-            )
+        note_other_builds(destination, planned, options, report)
         with stdin_named(spool):
             try:
                 yield planned, existing
@@ -90,6 +86,18 @@ def prepared(
                         "build instead of resuming it, remove these files"
                     )
                 raise
+
+
+def note_other_builds(
+    destination: Destination, planned: Plan, options: PreprocessOptions, report: Reporter
+) -> None:
+    """Name the work folders of other builds, which only the user can tell to be abandoned."""
+    if others := destination.other_builds(planned, options):
+        report.note(
+            f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}. If "
+            "nobody runs or resumes a build, remove its folder: no later build removes it. "
+            "`thdpack gc` lists such folders in a dataset"
+        )
 
 
 def refuse_out(options: PreprocessOptions) -> None:

@@ -106,6 +106,8 @@ class LocalDestination:
                 if not shared:
                     self._leave_nothing(created)
                 raise
+            # commands that write no intermediate files, such as `thdpack gc`, leave no folder
+            self._cleared = self._cleared or (not shared and not self.leftovers())
             if self._cleared:
                 lock.unlink(missing_ok=True)  # before the lock is released
         finally:
