@@ -17,10 +17,12 @@ from tests.helpers.processes import started
 from tests.helpers.processes.command_line import Run
 from tests.helpers.stores.faulty_proxy import Faults
 from tests.helpers.stores.object_store import ObjectStore, digests, objects, put
-from tests.helpers.stores.store_builds import ONE_PROCESS, STOP, until
+from tests.helpers.stores.store_builds import ONE_PROCESS, until
 
 OUT = "s3://bucket/sets/grown"
 YOUNG = ("--grace", "0")
+STOP = started.stopping_after_outcomes(2)
+"""Value for `setup` that stops an append after the tasks that index and map records."""
 
 
 def work_objects() -> dict[str, int]:

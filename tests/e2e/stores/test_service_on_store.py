@@ -69,13 +69,13 @@ def test_a_batch_with_a_damaged_file_leaves_no_intermediate_files(
     run: Run, proxied: Faults, dataset: str
 ) -> None:
     """The damage shows only when a task reads the file: tasks of other files then have begun."""
-    put(f"{INBOX}/good.fasta", content_of(1))
-    put(f"{INBOX}/damaged.fasta.gz", gzip.compress(content_of(2))[:-8])
+    put(f"{INBOX}/a.fasta", content_of(1))
+    put(f"{INBOX}/b.fasta.gz", gzip.compress(content_of(2))[:-8])
     with Service(INBOX, dataset, *QUICK, "--once") as service:
         assert service.end() == 1
     assert asked(proxied, "PUT /.build/")
     [rejected] = service.named("rejected")
-    assert rejected["file"] == "damaged.fasta.gz"
+    assert rejected["file"] == "b.fasta.gz"
     assert len(Manifest.from_json(objects(OUT)["manifest.json"], where=OUT).inputs) == 2
     assert not [name for name in objects(OUT) if name.startswith(".build/")]
 
@@ -107,7 +107,7 @@ def test_a_store_that_is_unreachable_for_a_while_loses_nothing(
     run: Run, proxied: Faults, dataset: str
 ) -> None:
     put(f"{INBOX}/bad.fasta", b"no header\n")
-    put(f"{INBOX}/good.fasta", content_of(1))
+    put(f"{INBOX}/a.fasta", content_of(1))
     put(f"{INBOX}/part.fasta.tmp", content_of(2))
     proxied.refuse = ("GET list-type", "GET inbox")  # 403 for each listing of the inbox
     with Service(INBOX, dataset, *QUICK) as service:
