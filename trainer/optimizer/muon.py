@@ -157,9 +157,7 @@ def _approached(means: list[Tensor], values: Tensor, share: Tensor) -> Tensor:
     return moved
 
 
-def _exchange(
-    name: str, parameter: Tensor, master: Tensor, shards: RowShards
-) -> MatrixExchange:
+def _exchange(name: str, parameter: Tensor, master: Tensor, shards: RowShards) -> MatrixExchange:
     """Return the exchange that makes a matrix whole."""
     if isinstance(master, DTensor) and not shards.divides(parameter):
         dim = next(i for i, placed in enumerate(master.placements) if isinstance(placed, Shard))

@@ -137,9 +137,7 @@ class Optimizer:
         else:
             self._adam.step_with_torch(grads, rate=rate, divisor=count / clip, skip=skip)
             written = [True] * len(self._of_muon)
-        self._muon.step(
-            matrices, rate=rate, scale=clip / count, skip=skip, applied=self.applied
-        )
+        self._muon.step(matrices, rate=rate, scale=clip / count, skip=skip, applied=self.applied)
         self._publish(written)
         self._shards.gather(parameter.data for parameter in self._parameters.values())
         self.gradients.clear()

@@ -28,7 +28,7 @@ def orthogonalized(matrices: Tensor) -> Tensor:
     Singular values below about 1/1000 of the Frobenius norm stay smaller than 1. A matrix of zeros
     stays a matrix of zeros.
 
-    Sources: Muon (Jordan et al., 2024), with the coefficients of Polar Express (Amsel et al., 2025).
+    Sources: Muon (Jordan et al., 2024), and the coefficients of Polar Express (Amsel et al., 2025).
 
     Args:
         matrices: floating[n, rows, columns]. Products are computed in this dtype.
