@@ -82,12 +82,12 @@ def run(
     words += ["--checkpoint-every", "0", "--keep-last", "1", "--log-every", "20", *recipe.flags]
     device = devices.get()
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with open(out / "output.txt", "a") as output:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with open(out.with_suffix(".txt"), "a") as output:
             environment = {**os.environ, "CUDA_VISIBLE_DEVICES": device}
             subprocess.run(words, stdout=output, stderr=output, env=environment, check=True)
     except subprocess.CalledProcessError as error:
-        print(f"{recipe.name}, seed {seed}: failed, see {out}/output.txt", file=sys.stderr)
+        print(f"{recipe.name}, seed {seed}: failed, see {out}.txt", file=sys.stderr)
         raise SystemExit(1) from error
     finally:
         devices.put(device)
