@@ -176,8 +176,9 @@ def main() -> None:
             say(
                 f"{setting.preset:11} {setting.precision:12} {setting.gelu:5} "
                 f"{'yes' if row['cuda_graph'] else 'no':5} {setting.optimizer:9}  "
-                f"{row['shard']:9} {row['buckets']:7} {row['ms']:8.1f}   {row['resident_ms']:7.1f}  "
-                f"{row['ratio']:6.4f}  {row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  "
+                f"{row['shard']:9} {row['buckets']:7} {row['ms']:8.1f}   "
+                f"{row['resident_ms']:7.1f}  {row['ratio']:6.4f}  "
+                f"{row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  "
                 f"{row['data_host']:6.3%}  {row['host_ms']:6.1f}  {row['gib']:5.1f}  "
                 f"{row['estimated_gib']:5.1f}",
                 flush=True,
