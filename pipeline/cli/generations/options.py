@@ -137,8 +137,8 @@ class GcOptions:
     """Number of latest generations to keep, even if they were replaced long ago."""
     grace: Annotated[str, tyro.conf.arg(metavar="TIME")] = "7d"
     """Time such as 12h or 30d. Generations that were replaced less than this time ago are kept, and
-    so are files and unfinished builds that were written less than this time ago. Choose a time that is longer than your
-    longest training run."""
+    so are files and unfinished builds that were written less than this time ago. Choose a time that
+    is longer than your longest training run."""
     delete: bool = False
     """Remove the files. Without this option, the command changes nothing."""
     json: bool = False
