@@ -107,7 +107,7 @@ def test_a_store_that_is_unreachable_for_a_while_loses_nothing(
     run: Run, proxied: Faults, dataset: str
 ) -> None:
     put(f"{INBOX}/bad.fasta", b"no header\n")
-    put(f"{INBOX}/a.fasta", content_of(1))
+    put(f"{INBOX}/good.fasta", content_of(1))
     put(f"{INBOX}/part.fasta.tmp", content_of(2))
     proxied.refuse = ("GET list-type", "GET inbox")  # 403 for each listing of the inbox
     with Service(INBOX, dataset, *QUICK) as service:
