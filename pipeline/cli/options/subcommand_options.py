@@ -45,7 +45,7 @@ class RunTaskOptions:
     index: int
     """Index of the task among the tasks of --stage, counted from 0. Without --stage, it is the
     index among the tasks of all stages."""
-    stage: Optional[Literal["map", "link", "draw", "reduce"]] = None  # noqa: UP045 (see options.py)
+    stage: Optional[Literal["map", "link", "draw", "reduce"]] = None  # noqa: UP045 (see DatasetOptions)
     """Stage of the task. All tasks of a stage must finish before the next stage starts. The stage
     `link` has tasks only with --clusters or --sample-clusters, and `draw` only with
     --sample-clusters."""
