@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.reader import Mixture, ShardReader
-from pipeline.reader.cache.cache_folder import default_cache_dir
-from pipeline.reader.cache.cache_space import check_cache_space
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
@@ -26,6 +24,7 @@ from trainer.checkpoints.run_state import RunState
 from trainer.config import TrainOptions
 from trainer.distributed.agreement import check_same
 from trainer.distributed.topology import Topology
+from trainer.readers.check_cache import check_cache
 from trainer.readers.choose_generations import choose_generations
 from trainer.readers.mixing import changes_of, datasets_of
 
@@ -126,7 +125,13 @@ def open_readers(
     for url, manifest in zip(weights, manifests, strict=True):
         _check_dataset(options, url, manifest)
     digests = ", ".join(manifest.digest for manifest in manifests)
-    _check_cache_space(options, list(weights), manifests)
+    check_cache(
+        list(weights),
+        manifests,
+        ("train", options.output.valid_split),
+        cache_dir=data.cache_dir,
+        cache_bytes=data.cache_bytes,
+    )
     check_same(topology, {"a dataset whose manifest has digest": digests})
     manifest = mixed(manifests, list(weights.values()), list(weights))
     batch = choose_batch(data, manifest, topology)
@@ -178,27 +183,6 @@ def open_readers(
         generations=[note for each in chosen if (note := each.note)],
     )
     return readers, replace(options, data=batch.data), "" if before else batch.note
-
-
-def _check_cache_space(
-    options: TrainOptions, urls: Sequence[str], manifests: Sequence[Manifest]
-) -> None:
-    """Check that the disk of the cache has space for the shards that this run reads through it.
-
-    Raises:
-        CacheError: it has not.
-    """
-    data = options.data
-    cached = [
-        entry
-        for url, manifest in zip(urls, manifests, strict=True)
-        if data.cache_dir or ("://" in url and not url.startswith("file://"))
-        for _, split, entry in manifest.all_shards()
-        if split in ("train", options.output.valid_split)
-    ]
-    if cached:
-        folder = Path(data.cache_dir) if data.cache_dir else default_cache_dir()
-        check_cache_space(folder, data.cache_bytes, cached)
 
 
 def mixed(
