@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from pipeline.planning.mixture import datasets_of, mixed
 from pipeline.reader import Mixture, ShardReader
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
@@ -26,7 +26,7 @@ from trainer.distributed.agreement import check_same
 from trainer.distributed.topology import Topology
 from trainer.readers.check_cache import check_cache
 from trainer.readers.choose_generations import choose_generations
-from trainer.readers.mixing import changes_of, datasets_of
+from trainer.readers.mixing import changes_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,50 +183,6 @@ def open_readers(
         generations=[note for each in chosen if (note := each.note)],
     )
     return readers, replace(options, data=batch.data), "" if before else batch.note
-
-
-def mixed(
-    manifests: Sequence[Manifest], weights: Sequence[Fraction], urls: Sequence[str]
-) -> Manifest:
-    """Return a manifest whose train split describes one epoch of a mixture.
-
-    The epoch ends when one of the datasets is about to repeat for the first time. Sequences, tokens
-    and costs of the split are expected values.
-
-    Raises:
-        ValueError: the buckets of the datasets differ in size.
-    """
-    if len(manifests) == 1:
-        return manifests[0]
-    if len({manifest.capacity for manifest in manifests}) > 1:
-        capacities = ", ".join(
-            f"{manifest.capacity} in {without_credentials(url)}"
-            for url, manifest in zip(urls, manifests, strict=True)
-        )
-        raise ValueError(
-            f"the buckets of --data differ in their number of tokens ({capacities}): build the "
-            "datasets with the same --capacity"
-        )
-    trains = [manifest.splits["train"] for manifest in manifests]
-    total = sum(weights)
-    shares = [weight / total for weight in weights]
-    buckets = min(int(train.buckets / share) for train, share in zip(trains, shares, strict=True))
-
-    def average(field: str) -> int:
-        each = (
-            share * getattr(train, field) / train.buckets
-            for train, share in zip(trains, shares, strict=True)
-        )
-        return int(buckets * sum(each))
-
-    names = ("sequences", "tokens", "cost_sum", "cost_square_sum")
-    split = replace(trains[0], buckets=buckets, **{name: average(name) for name in names})
-    return replace(
-        manifests[0],
-        max_seq_len=max(manifest.max_seq_len for manifest in manifests),
-        slots=max(manifest.slots for manifest in manifests),
-        splits={**manifests[0].splits, "train": split},
-    )
 
 
 def _check_dataset(options: TrainOptions, url: str, manifest: Manifest) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.planning.mixture import datasets_of, mixed
 from pipeline.reader import Mixture, ShardReader
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.data.many_shards import LONGEST, OPTIONS
 from tests.helpers.processes.command_line import preprocess
 from tests.helpers.processes.runs import ROUNDING, cut, losses, start, train
 from trainer.config import DataOptions
-from trainer.readers.mixing import announcements, datasets_of, latest_announcement
-from trainer.readers.open_readers import mixed
+from trainer.readers.mixing import announcements, latest_announcement
 from trainer.train import main
 
 

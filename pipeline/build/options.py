@@ -1,4 +1,9 @@
-"""Options that determine the content of a dataset."""
+"""Options of `thdpack preprocess`, and the checks of their values.
+
+`DatasetOptions` determine the content of a dataset. The dataset's digest includes these options.
+`PreprocessOptions` adds the inputs, the files that options name (such as `--clusters`), and options
+that affect only which inputs are accepted and how a build runs.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,25 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, Optional
 
 from packers import PackerName
+from pipeline.executors.registry import EXECUTORS, ExecutorName
 from pipeline.inputs.formats.registry import Format
+from pipeline.inputs.source import Allowed
 from schemas.shard import Long, SequenceLimits
 from schemas.split_fractions import SplitFractions
+from schemas.text.byte_size import check_memory
 from schemas.text.one_line import check_one_line
-from schemas.text.option_checks import check_range
+from schemas.text.option_checks import check_range, flag
 
 _AT_LEAST_3: Final = "expected at least 3: a sequence has <cls>, at least one residue, and <eos>"
+MOST_VARIANTS: Final = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: only one base class may have slots
+class _Places:
+    """Inputs and destination of a build."""
+
+    inputs: tuple[str, ...]
+    out: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +111,7 @@ class DatasetOptions(SequenceLimits):
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        if self.min_residues < 1:
-            raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1")
+        check_range(self, "min_residues", "shard_mb", least=1)
         if self.dedup == "cropped" and self.long in ("split", "crop"):
             raise ValueError(
                 "--dedup cropped compares first residues, so it is for --long truncate, "
@@ -133,8 +149,6 @@ class DatasetOptions(SequenceLimits):
                 f"--capacity {self.capacity} is not a multiple of "
                 f"--length-multiple {self.length_multiple}"
             )
-        if self.shard_mb < 1:
-            raise ValueError(f"--shard-mb is {self.shard_mb}, expected at least 1")
 
     @property
     def most_seqs(self) -> int:
@@ -161,3 +175,121 @@ class DatasetOptions(SequenceLimits):
             "on_invalid": self.on_invalid or "unk",
             "split": str(self.fractions),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreprocessOptions(DatasetOptions, _Places):
+    """Build a dataset from protein sequences: packed, tokenized Arrow shards with cu_seqlens.
+
+    A build reads all inputs, removes exact duplicates, shuffles globally, packs sequences
+    into buckets of --capacity tokens, verifies all files, and writes manifest.json last. Run the
+    same command to resume an interrupted build.
+
+    Example: thdpack preprocess uniref50.fasta.gz --out data/uniref50
+    """
+
+    exclude: tuple[str, ...] = ()
+    """Leave out records whose sequences are in FILE, such as the proteins of a test set. FILE may
+    be a FASTA file, a list of ids, or a result table of MMseqs2 or BLAST. `mmseqs:FILE` leaves out
+    records that MMseqs2 finds similar to a sequence of a FASTA file. docs/guides/data.md explains
+    each kind of file. Repeat the option for several files."""
+    clusters: Optional[str] = None  # noqa: UP045
+    """Keep each cluster of similar sequences in one split. The value is a table of clusters (two
+    columns, as MMseqs2 writes it), or `mmseqs:0.5` to cluster the records by MMseqs2 at an
+    identity of 0.5, before --exclude and deduplication."""
+    sample_clusters: Optional[str] = None  # noqa: UP045
+    """Like --clusters, but each variant holds only one record of each cluster, drawn at random. The
+    table may have a third column, the weight of each record in the draw."""
+    metadata: Optional[str] = None  # noqa: UP045
+    """Table (Parquet, Arrow, CSV, TSV) whose columns are added to records/, for use in --where.
+    A row belongs to the record with the same accession or id."""
+    variants: int = 1
+    """Number of variants: passes over the kept records, each shuffled, cropped and packed anew. The
+    reader takes the next variant in each epoch. Each variant takes the same disk space. If the
+    dataset exists with fewer variants, the missing ones are added. After that, training runs that
+    began with fewer variants cannot resume. A smaller number is refused, unless --overwrite is
+    given."""
+    executor: ExecutorName = "processes"
+    """Place where tasks run: processes of this machine, or a Ray cluster (needs the extra `ray`).
+    The dataset has the same bytes in both cases. For Slurm and other schedulers, see `thdpack
+    plan-tasks`."""
+    ray_address: Optional[str] = None  # noqa: UP045
+    """Ray cluster to use: `auto`, or the address of a head node, such as head:6379. Default: start
+    a cluster on this machine for the build."""
+    workers: Optional[int] = None  # noqa: UP045
+    """Number of tasks that run at once. Default: one task for each core of this machine, or of the
+    cluster with --ray-address. The number does not change the dataset's bytes."""
+    memory: Optional[str] = None  # noqa: UP045
+    """Memory limit on this machine, such as 2G. With less memory, fewer tasks run at once. The
+    limit does not change the dataset's bytes."""
+    scratch: Optional[str] = None  # noqa: UP045
+    """Folder on a local disk for intermediate files, if --out is in an object store. Such a build
+    is faster, but only this machine can work on the build and resume it."""
+    overwrite: bool = False
+    """Replace an existing dataset that has other inputs or options. Also replace an unfinished task
+    list of another plan."""
+    allow_nucleotides: bool = False
+    """Read inputs that look like nucleotides, and treat A, C, G and T as residues. Without this
+    option, such an input is an error."""
+    allow_alignment: bool = False
+    """Read inputs that look like an alignment, and treat gaps as letters. Without this option, such
+    an input is an error."""
+    ignore: tuple[str, ...] = ()
+    """Leave out files whose name or folder matches GLOB, such as '*.dna.fa' or old/. This applies
+    only to files that were found in an input folder or by a glob."""
+    timeline: Optional[str] = None  # noqa: UP045
+    """File for the times of all phases and tasks, as JSON that https://ui.perfetto.dev opens."""
+    dry_run: bool = False
+    """Print the plan of the build, and write nothing."""
+    log_json: bool = False
+    """Print one JSON object per line instead of text."""
+
+    def __post_init__(self) -> None:
+        DatasetOptions.__post_init__(self)
+        if not 1 <= self.variants <= MOST_VARIANTS:
+            raise ValueError(f"--variants is {self.variants}, expected 1 to {MOST_VARIANTS}")
+        if self.clusters is not None and self.sample_clusters is not None:
+            raise ValueError("--sample-clusters includes --clusters: omit --clusters")
+        if self.memory is not None:
+            check_memory(self.memory)
+        for pattern in self.ignore:
+            if not pattern.strip("./"):
+                raise ValueError(
+                    f"--ignore {pattern!r} is not a pattern: give a name or '*.dna.fa'"
+                )
+        for name in ("exclude_identity", "exclude_coverage"):
+            if not self.exclude and getattr(self, name) != getattr(DatasetOptions, name):
+                raise ValueError(f"{flag(name)} is given without --exclude")
+        if self.ray_address is not None and self.executor != "ray":
+            raise ValueError("--ray-address is given without --executor ray")
+        if self.ray_address is not None and self.memory is not None:
+            raise ValueError(
+                "--memory limits this machine, not the cluster of --ray-address: "
+                "give --workers instead"
+            )
+        if self.scratch is not None and (
+            "://" not in self.out or self.out.startswith(("file://", "local://"))
+        ):
+            raise ValueError(
+                f"--scratch {self.scratch} is for --out in a store; "
+                "on a disk, intermediate files are in the dataset's folder"
+            )
+        if self.scratch is not None and EXECUTORS[self.executor].remote:
+            raise ValueError(
+                f"--scratch is a folder of this machine, but --executor {self.executor} runs tasks "
+                "on other machines: omit one of the two options"
+            )
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers is {self.workers}, expected at least 1")
+
+    @property
+    def allowed(self) -> Allowed:
+        """Suspicious kinds of input that the user allows: nucleotides, alignments."""
+        return Allowed(nucleotides=self.allow_nucleotides, alignment=self.allow_alignment)
+
+    @property
+    def of_dataset(self) -> DatasetOptions:
+        """Options that tasks need. The list of inputs is left out, because it may be long."""
+        return DatasetOptions(
+            **{field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
+        )
