@@ -30,6 +30,15 @@ def changes_of(reweight: Sequence[str]) -> list[tuple[int, list[Fraction]]]:
     return found
 
 
+def dataset_names(urls: Sequence[str]) -> list[str]:
+    """Return a name of each dataset for metrics: the last part of its URL if the names then differ,
+    or else the whole URL, without credentials.
+    """
+    whole = [without_credentials(url) for url in urls]
+    last = [url.rstrip("/").rpartition("/")[2] for url in whole]
+    return last if len({*last}) == len(last) and all(last) else whole
+
+
 def announcements(data: DataOptions) -> dict[int, str]:
     """Return sentences about the shares of a mixture. Each key is the number of steps after which
     its sentence applies; the first key is 0. Without a mixture, the dict is empty.

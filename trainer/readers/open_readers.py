@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pipeline.planning.mixture import datasets_of, mixed
 from pipeline.reader import Mixture, ShardReader
@@ -26,7 +26,7 @@ from trainer.distributed.agreement import check_same
 from trainer.distributed.topology import Topology
 from trainer.readers.check_cache import check_cache
 from trainer.readers.choose_generations import choose_generations
-from trainer.readers.mixing import changes_of
+from trainer.readers.mixing import changes_of, dataset_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,18 +57,29 @@ class Readers:
 
 
 class Buckets:
-    """Concatenated buckets of one split of several datasets, from variant 0 of each dataset."""
+    """Concatenated buckets of one split of several datasets, from variant 0 of each dataset.
 
-    def __init__(self, readers: Sequence[ShardReader]) -> None:
-        self._readers = readers
-        counts = (reader.manifest.splits[reader.split].buckets for reader in readers)
+    names: names of the datasets, in the order of their buckets.
+    """
+
+    def __init__(self, readers: Mapping[str, ShardReader]) -> None:
+        """Args:
+        readers: reader of each dataset, by name.
+        """
+        self.names: Final = tuple(readers)
+        self._readers = list(readers.values())
+        counts = (reader.manifest.splits[reader.split].buckets for reader in self._readers)
         self._ends = list(itertools.accumulate(counts))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
+    def dataset_of(self, number: int) -> int:
+        """Return the index of the dataset that a bucket belongs to."""
+        return bisect.bisect_right(self._ends, number)
+
     def __getitem__(self, number: int) -> Bucket:
-        which = bisect.bisect_right(self._ends, number)
+        which = self.dataset_of(number)
         begin = self._ends[which - 1] if which else 0
         return self._readers[which][number - begin]
 
@@ -160,14 +171,15 @@ def open_readers(
     )
     stack.enter_context(train)
     split = options.output.valid_split
+    names = dataset_names(list(weights))
     valid = Buckets(
-        [
-            stack.enter_context(
+        {
+            name: stack.enter_context(
                 ShardReader(url, split=split, prefetch=0, generation=each.digest, **storage)
             )
-            for url, each in zip(weights, manifests, strict=True)
+            for name, url, each in zip(names, weights, manifests, strict=True)
             if each.splits[split].buckets
-        ]
+        }
     )
     if split == "test" and not valid:
         shown = ", ".join(map(without_credentials, weights))
