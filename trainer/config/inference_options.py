@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Optional, TypeVar
+from typing import Annotated, Final, Literal, Optional, TypeVar
 
 import tyro
 
@@ -24,6 +24,9 @@ from trainer.config.compute_options import Backend
 from trainer.config.other_trainers import OTHERS_OF_TORCHRUN
 
 Options = TypeVar("Options", bound="InferenceOptions")
+_LOCAL_RESULTS: Final = (
+    "use a local folder, and copy it to the store with a command such as `aws s3 sync FOLDER URL`"
+)
 Dtype = Literal["fp32", "fp16", "bf16"]
 Format = Literal["parquet", "arrow"]
 
@@ -96,6 +99,7 @@ class EmbedOptions(InferenceOptions):
 
     def __post_init__(self) -> None:
         InferenceOptions.__post_init__(self)
+        check_local("--out", self.out, _LOCAL_RESULTS)
         if not self.data:
             raise ValueError("DATA is missing: name a dataset or FASTA files after MODEL")
 

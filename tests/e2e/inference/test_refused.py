@@ -70,9 +70,12 @@ def test_a_wrong_option_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_missing_data_is_named(model: Path, tmp_path: Path) -> None:
+def test_missing_data_and_a_remote_destination_are_named(model: Path, tmp_path: Path) -> None:
     code, said = refused(model, "--out", tmp_path / "out")
     assert said == "thdpack embed: DATA is missing: name a dataset or FASTA files after MODEL\n"
+    assert code == 2
+    code, said = refused(model, "d", "--out", "s3://bucket/out")
+    assert "--out is s3://bucket/out, a URL: use a local folder, and copy it to the store" in said
     assert code == 2
 
 
