@@ -12,9 +12,9 @@ from pipeline.build.destination.foreign_folder import refuse_foreign_folder
 from pipeline.build.options import DatasetOptions, PreprocessOptions
 from pipeline.build.progress.reporter import Reporter
 from pipeline.inputs.error_location import stdin_named
-from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.file_names import as_text
 from pipeline.inputs.formats.registry import FORMATS
+from pipeline.inputs.named.expand import refuse_inside
 from pipeline.inputs.source import Source
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_url, local_path

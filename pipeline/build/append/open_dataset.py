@@ -23,7 +23,7 @@ from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.registry import EXECUTORS
 from pipeline.executors.worker_count import workers_of
 from pipeline.inputs.error_location import stdin_named
-from pipeline.inputs.expand import refuse_inside
+from pipeline.inputs.named.expand import refuse_inside
 from pipeline.storage.folder import Folder
 from pipeline.storage.read_manifest import generation_name, read_manifest
 from pipeline.storage.s3.first_contact import refuse_unreachable
@@ -101,10 +101,10 @@ def open_dataset(
     kind = EXECUTORS[options.executor]
     dataset = options.dataset
     out = os.path.abspath(dataset) if kind.remote and not is_url(dataset) else dataset
-    refuse_inside(out, options.inputs)
     refuse_unreachable(out)
     destination = open_destination(out)
     read_manifest(out)  # if the folder is not a dataset, the error explains why
+    refuse_inside(out, options.inputs, is_dataset=True)
     with destination.claim():
         existing = _current(destination)
         build_as = replace(build_options(options, existing, rebuild=rebuild), out=out)
