@@ -11,12 +11,11 @@ log = snakemake.log_fmt_shell(stdout=True, stderr=True)  # noqa: F821 (Snakemake
 extra = snakemake.params.get("extra", "")  # noqa: F821
 workers = snakemake.threads  # noqa: F821
 # The output is the manifest and not the folder, because Snakemake removes an output folder before
-# it repeats a job. The build could then not resume.
+# it repeats a job. The build could then not resume. --overwrite replaces the dataset of other
+# inputs; it also resumes an unfinished build.
 out = os.path.dirname(snakemake.output.manifest)  # noqa: F821
-# Snakemake removes the manifest before it repeats a job: --overwrite lets the build use the folder.
-overwrite = "--overwrite" if os.path.isdir(out) else ""
 
 shell(
     "thdpack preprocess {snakemake.input.fasta:q} --out {out:q} --workers {workers}"
-    " {overwrite} {extra} {log}"
+    " --overwrite {extra} {log}"
 )
