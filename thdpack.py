@@ -4,8 +4,8 @@ Importing this module puts the folder of our four packages first on sys.path. Ot
 project's `trainer`, or a `schemas` folder in the current folder, might be imported instead.
 docs/decisions/0014-import-names.md has the reasons.
 
-`from thdpack import ShardReader, Mixture` works, too. The documented name is `pipeline.reader`.
-`thdpack.__version__` is the version.
+`from thdpack import ShardReader, Mixture, ShardDataset` works, too. The documented name is
+`pipeline.reader`. `thdpack.__version__` is the version.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pipeline.reader import Mixture as Mixture
+    from pipeline.reader import ShardDataset as ShardDataset
     from pipeline.reader import ShardReader as ShardReader
     from schemas import __version__ as __version__
 
-__all__ = ["Mixture", "ShardReader", "__version__"]
+__all__ = ["Mixture", "ShardDataset", "ShardReader", "__version__"]
 
 _OF_TRAINER: Final = ("train", "embed", "score")
 """Commands that the package `trainer` runs."""
