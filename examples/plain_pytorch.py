@@ -65,7 +65,7 @@ class Run:
             self.dataset.load_state_dict(checkpoint["dataset"])
 
 
-def main(dataset: str) -> None:
+def main(dataset: str = "data/sample") -> None:
     print("without a stop")
     expected = Run(dataset, workers=2).train(0, STEPS)
 
@@ -86,4 +86,4 @@ def main(dataset: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:] or ["data/sample"])
+    main(*sys.argv[1:])

@@ -7,7 +7,7 @@ Shows:
 
     make preprocess                           # builds data/sample
     python examples/with_accelerate.py [DATASET]
-    accelerate launch --num_processes 2 --cpu examples/with_accelerate.py
+    torchrun --nproc-per-node 2 examples/with_accelerate.py DATASET FOLDER_OF_CHECKPOINTS
 """
 
 import sys
@@ -26,7 +26,7 @@ from pipeline.reader import MaskTokens, ShardDataset, bshd
 STEPS, STOP = 8, 4
 
 
-def main(dataset: str) -> None:
+def main(dataset: str = "data/sample", folder: str = "") -> None:
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     model = TinyModel()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -47,7 +47,8 @@ def main(dataset: str) -> None:
             accelerator.print(f"step {step}  loss {losses[-1]:.3f}")
         return losses
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = folder or temporary  # all ranks need the same folder
         batches = iter(loader)  # keep it: another iter(loader) would begin at the first bucket
         train(batches, 0, STOP)
         accelerator.save_state(folder)
@@ -59,4 +60,4 @@ def main(dataset: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:] or ["data/sample"])
+    main(*sys.argv[1:])

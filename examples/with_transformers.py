@@ -8,6 +8,7 @@ Shows:
 
     make preprocess                           # builds data/sample
     python examples/with_transformers.py [DATASET]
+    torchrun --nproc-per-node 2 examples/with_transformers.py DATASET FOLDER_OF_CHECKPOINTS
 
 transformers' own "sdpa" and "eager" ignore cu_seq_lens_q. For them, use the padded rows of `bshd`.
 """
@@ -129,6 +130,7 @@ def train(dataset: str, folder: str, checkpoint: Path | None = None) -> list[flo
             lr_scheduler_type="constant",
             bf16=flash,
             ignore_data_skip=True,  # the dataset's state resumes at once
+            use_cpu=not torch.cuda.is_available(),
             disable_tqdm=True,
             report_to="none",
         ),
@@ -140,9 +142,10 @@ def train(dataset: str, folder: str, checkpoint: Path | None = None) -> list[flo
     return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
 
 
-def main(dataset: str) -> None:
+def main(dataset: str = "data/sample", folder: str = "") -> None:
     AttentionInterface.register("packed_sdpa", packed_sdpa)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = folder or temporary  # all ranks need the same folder
         losses = train(dataset, folder)
         print("resumed from the checkpoint")
         resumed = train(dataset, folder, Path(folder, f"checkpoint-{STOP}"))
@@ -150,4 +153,4 @@ def main(dataset: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:] or ["data/sample"])
+    main(*sys.argv[1:])

@@ -96,7 +96,7 @@ def order_is_that_of_the_reader(dataset: Path) -> None:
 def passes_end_with_an_epoch(dataset: Path) -> None:
     with ShardReader(dataset, split="valid") as reader:
         buckets = len(reader)
-    assert buckets % 4 and buckets % 3  # some ranks and workers get one bucket less
+    assert buckets % 4 in (1, 2, 3)  # some ranks and workers get one bucket less
     for ranks, workers in TOPOLOGIES:
         union = []
         for rank in range(ranks):
