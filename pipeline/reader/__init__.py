@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pipeline.reader.guards.fork_guard import ForkedReaderError
     from pipeline.reader.mixture import Mixture
     from pipeline.reader.shard_reader import ShardReader
-    from pipeline.reader.torch.mask_tokens import MaskTokens
-    from pipeline.reader.torch.shard_dataset import ShardDataset
+    from pipeline.reader.torch.mask_tokens import MaskTokens as MaskTokens
+    from pipeline.reader.torch.shard_dataset import ShardDataset as ShardDataset
 else:
     from schemas.lazy_exports import lazy_exports
 
@@ -44,12 +44,11 @@ else:
         },
     )
 
+# without MaskTokens and ShardDataset, because `import *` must work without torch
 __all__ = [
     "DataLoaderError",
     "ForkedReaderError",
-    "MaskTokens",
     "Mixture",
-    "ShardDataset",
     "ShardReader",
     "bshd",
     "flash_attention",
