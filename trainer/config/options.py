@@ -18,6 +18,7 @@ from trainer.config.checks import check_whole, named_files
 from trainer.config.compute_options import ComputeOptions
 
 Schedule = Literal["linear", "cosine", "wsd"]
+OptimizerName = Literal["adamw", "muon"]
 PUBLISHED_WARMUP: Final = 2_000
 """Number of warm-up steps in ESM-2's published training runs."""
 ALIASES: Final = {
@@ -106,8 +107,12 @@ class DataOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerOptions:
-    """AdamW and the learning rate."""
+    """Optimizer and learning rate."""
 
+    optimizer: OptimizerName = "adamw"
+    """Optimizer of the matrices of layers. adamw: as in the published runs. muon: their updates are
+    orthogonalized (NorMuon), and AdamW updates the other parameters. A resumed run keeps its
+    optimizer."""
     steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = field(
         default=500_000, metadata={"units": True}
     )
