@@ -33,10 +33,12 @@ class Run:
         self.dataset = ShardDataset(dataset, transform=MaskTokens(layout=bshd))
         # batch_size=None means that a bucket is a batch.
         self.loader = StatefulDataLoader(self.dataset, batch_size=None, num_workers=workers)
+        self.first_step = 0
 
-    def train(self, first: int, last: int) -> list[float]:
+    def train(self, last: int) -> list[float]:
         losses = []
-        for step, batch in enumerate(islice(self.loader, last - first), start=first):
+        batches = islice(self.loader, last - self.first_step)
+        for step, batch in enumerate(batches, start=self.first_step):
             loss = self.model(**batch)
             self.optimizer.zero_grad()
             loss.backward()
@@ -49,9 +51,12 @@ class Run:
         checkpoint = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "steps": steps,
+            # for any numbers of workers and ranks; counts from the last load
+            "dataset": self.dataset.state_after(steps - self.first_step),
+            # for the same number of workers; nothing to count
+            "loader": self.loader.state_dict(),
             "workers": self.loader.num_workers,
-            "loader": self.loader.state_dict(),  # for the same number of workers
-            "dataset": self.dataset.state_after(steps),  # for any numbers of workers and ranks
         }
         torch.save(checkpoint, path)
 
@@ -59,28 +64,29 @@ class Run:
         checkpoint = torch.load(path)
         self.model.load_state_dict(checkpoint["model"])
         self.optimizer.load_state_dict(checkpoint["optimizer"])
+        self.first_step = checkpoint["steps"]
+        self.dataset.load_state_dict(checkpoint["dataset"])
+        # One of the two states is enough. Here, both begin with the same bucket.
         if checkpoint["workers"] == self.loader.num_workers:
             self.loader.load_state_dict(checkpoint["loader"])
-        else:
-            self.dataset.load_state_dict(checkpoint["dataset"])
 
 
 def main(dataset: str = "data/sample") -> None:
     print("without a stop")
-    expected = Run(dataset, workers=2).train(0, STEPS)
+    expected = Run(dataset, workers=2).train(STEPS)
 
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder, "checkpoint.pt")
         print(f"stopped after {STOP} steps")
         stopped = Run(dataset, workers=2)
-        stopped.train(0, STOP)
+        stopped.train(STOP)
         stopped.save(checkpoint, STOP)
 
         for workers in (2, 0):
             print(f"resumed with {workers} workers")
             resumed = Run(dataset, workers)
             resumed.load(checkpoint)
-            losses = resumed.train(STOP, STEPS)
+            losses = resumed.train(STEPS)
             torch.testing.assert_close(losses, expected[STOP:], rtol=1e-4, atol=0)
     print("the resumed runs have the same losses")
 

@@ -171,8 +171,9 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
         it if your loader is not a StatefulDataLoader, or if the number of workers may change.
 
         Args:
-            batches: number of buckets that this rank's loop has got since the last state was
-                loaded, or since position 0. Batches that workers have prefetched do not count.
+            batches: number of buckets that this rank's loop has got since `load_state_dict` of this
+                dataset, or since position 0. Batches that workers have prefetched do not count. A
+                StatefulDataLoader with workers loads its state in them, and not in this dataset.
         Raises:
             ValueError: batches is negative.
         """
