@@ -167,8 +167,6 @@ def any_numbers_of_workers_and_ranks_resume(dataset: Path) -> None:
 
 
 def other_workers_refuse_a_loaders_state(dataset: Path) -> None:
-    # Kill workers that failed, because torch would wait at least 5 s for them.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for saved, workers in ((2, 3), (1, 2)):
         loader = loader_of(opened(dataset, 0, 1), saved)
         list(islice(loader, 3))
@@ -177,6 +175,9 @@ def other_workers_refuse_a_loaders_state(dataset: Path) -> None:
         again.load_state_dict(state)
         with pytest.raises(StateError, match=rf"one of {saved} workers.*state_after"):
             next(iter(again))
+        # Kill the failed workers, because torch would wait at least 5 s for them. First disable
+        # torch's SIGCHLD handler, because it would raise an error for each killed worker.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for worker in multiprocessing.active_children():
             worker.kill()
 
