@@ -11,7 +11,13 @@ import tyro
 from schemas.models import ModelOptions
 from schemas.text.byte_size_option import ByteSize
 from schemas.text.generation import parse_generation
-from schemas.text.option_checks import LOCAL_CACHE, LOCAL_RUN, check_local, check_range
+from schemas.text.option_checks import (
+    LOCAL_CACHE,
+    LOCAL_OUT,
+    LOCAL_WEIGHTS,
+    check_local,
+    check_range,
+)
 from schemas.text.redact import without_credentials
 from trainer.config.auto import AUTO, AutoInt
 from trainer.config.checks import check_whole, named_files
@@ -244,8 +250,8 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         check_whole(self)
-        check_local("--out", self.out, LOCAL_RUN)
-        check_local("--init-from", self.init_from, LOCAL_RUN)
+        check_local("--out", self.out, LOCAL_OUT)
+        check_local("--init-from", self.init_from, LOCAL_WEIGHTS)
         check_range(self, "checkpoint_every", "validate_every", "tensor_statistics", least=0)
         check_range(self, "keep_last", "log_every", least=1)
         named_files(self.evaluate)

@@ -30,8 +30,11 @@ def test_a_repeated_option_is_refused(words: list[str], capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("option", "remedy"),
     [
-        ("--out", "use a folder of a local or mounted file system"),
-        ("--init-from", "use a folder of a local or mounted file system"),
+        (
+            "--out",
+            "use a local folder, and copy it to the store with a command such as `aws s3 syn",
+        ),
+        ("--init-from", "copy it to a local folder first, with a command such as `aws s3"),
         ("--cache-dir", "the cache must be a folder on a local disk"),
     ],
 )
