@@ -44,6 +44,7 @@ HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
 # compile them at the same time. Failed imports are ignored here, because the tests report them.
 IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.run, \
 	torch.distributed.tensor, torch.profiler, torch.utils.flop_counter, \
+	accelerate, lightning.pytorch, torchdata.stateful_dataloader, transformers.trainer, \
 	transformers.models.auto.modeling_auto, transformers.models.esm.modeling_esm, \
 	transformers.models.esm.tokenization_esm, datasets, Bio.SeqIO, flask_cors, \
 	hypothesis.extra.numpy, matplotlib.pyplot, moto.s3.responses, moto.server, \
@@ -112,7 +113,7 @@ $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@$(SHOW_PIP); \
 	$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
 	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
-	{ $(PIP_THDPACK) '.[report,train,hf,dev]' $(call show_problems); } & thdpack=$$!; \
+	{ $(PIP_THDPACK) '.[report,examples,dev]' $(call show_problems); } & thdpack=$$!; \
 	$(COMPILE_IMPORTED); \
 	wait $$thdpack; \
 	$(COMPILE_THDPACK); \
