@@ -24,6 +24,7 @@ fi
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# Copied into the systems under a name that no package of Debian writes.
 certificates=/etc/ssl/certs/ca-certificates.crt
 
 # in_root ROOT COMMAND...: run a command in a system. Mounts end with the command. NETWORK=none runs
@@ -35,7 +36,7 @@ in_root() {
     unshare --mount "${isolated[@]}" bash -c 'mount -t proc proc "$1/proc" \
         && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$@"' _ "$root" \
         env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
-        PIP_CERT="$certificates" PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
+        PIP_CERT=/root/certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
         DEBIAN_FRONTEND=noninteractive "$@"
 }
 
@@ -56,9 +57,9 @@ try_python() {
     if [ ! -d "$base" ]; then
         debootstrap --variant=minbase "$suite" "$base" > "$work/debootstrap.log" \
             || { tail -20 "$work/debootstrap.log"; exit 1; }
-        mkdir -p "$base/dev/shm" "$base/etc/ssl/certs"
+        mkdir -p "$base/dev/shm"
         cp -L /etc/resolv.conf /etc/hosts "$base/etc/"
-        cp -L "$certificates" "$base$certificates"
+        cp -L "$certificates" "$base/root/certificates.crt"
     fi
     rm -rf "$builder" "$bare"
     cp -a "$base" "$bare"
