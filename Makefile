@@ -17,8 +17,6 @@ INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(shell find packers p
 
 # Let Python write .pyc files. Without them, every process would compile torch again.
 export PYTHONDONTWRITEBYTECODE :=
-# No debug symbols: with them, compiling the kernels would take a third longer.
-export CFLAGS += -g0
 
 # Without --no-compile, pip would compile every module, used or not, on one core. Without
 # --no-build-isolation, pip would install pyarrow and Cython a second time to compile the kernels.

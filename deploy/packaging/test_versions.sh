@@ -24,8 +24,10 @@ copy=$folder/thdpack
 rm -rf "$folder"
 "$python" -m venv "$folder"
 mkdir "$copy"
-git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory "$copy"
-pip=("$folder/bin/python" -m pip --disable-pip-version-check install --quiet)
+# In a container of GitHub Actions, another user owns the repository.
+git -c safe.directory="$PWD" ls-files -z --cached --others --exclude-standard --deduplicate \
+    | xargs -0 cp --parents --target-directory "$copy"
+pip=("$folder/bin/python" -m pip --disable-pip-version-check install -qq)
 "${pip[@]}" uv
 
 # One list of exact versions, for the requirements of the build, of thdpack and of every extra. The
