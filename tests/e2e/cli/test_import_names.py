@@ -125,6 +125,20 @@ def test_if_another_package_was_imported_before_ours_the_error_names_both(
     )
 
 
+def test_if_python_would_import_another_package_the_error_of_pipeline_names_both(
+    tmp_path: Path,
+) -> None:
+    theirs = tmp_path / "schemas" / "__init__.py"
+    theirs.parent.mkdir()
+    theirs.write_text("raise RuntimeError('imported')")
+    done = python("-c", "import pipeline.reader", where=tmp_path)
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
+    assert str(theirs) in error
+    assert str(REPO / "schemas" / "__init__.py") in error
+    assert "import thdpack before pipeline" in error
+    assert python("-c", "import thdpack, pipeline.reader", where=tmp_path).returncode == 0
+
+
 def test_thdpack_exports_the_readers_and_imports_them_at_first_use(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text("raise RuntimeError('not ours')")
     program = """
