@@ -1,4 +1,4 @@
-"""The files that run `thdpack watch` start commands that exist, with ports and probes that agree."""
+"""Files that run `thdpack watch` start commands that exist, with ports and probes that agree."""
 
 from __future__ import annotations
 
