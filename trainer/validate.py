@@ -9,11 +9,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from trainer.checkpoints.latest import KEPT
 from trainer.checkpoints.run_state import BestValidation
@@ -38,11 +39,29 @@ class Validation:
     loss: mean loss over all masked tokens, in nats.
     accuracy: share of the masked tokens that the model predicts correctly.
     tokens: number of masked tokens.
+    datasets: name and result of each dataset of a mixture; empty for one dataset.
     """
 
     loss: float
     accuracy: float
     tokens: int
+    datasets: tuple[tuple[str, Validation], ...] = ()
+
+    @classmethod
+    def of(cls, sums: Tensor, datasets: tuple[tuple[str, Validation], ...] = ()) -> Self:
+        """Return the result of a validation.
+
+        Args:
+            sums: float64[3]: sum of the losses, number of correct predictions, number of masked
+                tokens.
+        """
+        loss, right, tokens = sums.tolist()
+        return cls(
+            loss=loss / max(tokens, 1),
+            accuracy=right / max(tokens, 1),
+            tokens=int(tokens),
+            datasets=datasets,
+        )
 
     @property
     def perplexity(self) -> float:
@@ -69,7 +88,7 @@ def validate(
         masker: Masker with MASK_SEED and MASK_PROBABILITY, whose `epoch_buckets` is the number of
             buckets in the split.
     """
-    sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
+    sums = torch.zeros(len(buckets.names), 3, dtype=torch.float64, device=topology.device)
     copier = RowCopier(topology.device)
     for first in range(0, len(buckets), topology.data_ranks):
         # All ranks must run the model equally often, because with FSDP2 each layer is gathered from
@@ -85,11 +104,12 @@ def validate(
         loss = F.cross_entropy(logits, masked.labels, reduction="sum")
         correct = ((logits.argmax(1) == masked.labels) & found).sum()
         if number == first + topology.data_rank:
-            sums += torch.stack([loss.double(), correct.double(), found.sum().double()])
-    loss_sum, right, tokens = topology.sum_(sums).tolist()
-    return Validation(
-        loss=loss_sum / max(tokens, 1), accuracy=right / max(tokens, 1), tokens=int(tokens)
-    )
+            sums[buckets.dataset_of(number)] += torch.stack(
+                [loss.double(), correct.double(), found.sum().double()]
+            )
+    sums = topology.sum_(sums).cpu()
+    each = tuple(zip(buckets.names, map(Validation.of, sums), strict=True))
+    return Validation.of(sums.sum(0), each if len(each) > 1 else ())
 
 
 def no_model(step: int, best: BestValidation, latest: Path) -> str:

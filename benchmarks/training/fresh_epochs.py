@@ -140,7 +140,7 @@ def held_out_loss(options: Options, export: Path) -> float:
     words += ["--out", str(options.folder / "validation"), "--buckets-per-step", "1"]
     with process_group(timeout_minutes=5) as topology, ExitStack() as stack:
         run = TrainingRun(parse(words), topology, stack)
-        buckets = Buckets([stack.enter_context(ShardReader(data, prefetch=0))])
+        buckets = Buckets({"data": stack.enter_context(ShardReader(data, prefetch=0))})
         return validate(run.model, buckets, run.valid_masker, topology, run.autocast).loss
 
 

@@ -114,6 +114,7 @@ def main() -> None:
             model=str(place / "model"),
             out=str(place / "scored.csv"),
             mutations=str(place / "assay.csv"),
+            overwrite=True,  # each round writes the same file
             precision=asked.precision,
             marginals=asked.marginals,
         )

@@ -68,6 +68,9 @@ def parsed() -> argparse.Namespace:
         choices=["auto", "on", "off"],
         help="values for --cuda-graph",
     )
+    parser.add_argument(
+        "--optimizers", nargs="+", default=["adamw"], choices=["adamw", "muon"], help="optimizers"
+    )
     parser.add_argument("--backend", default="te")
     parser.add_argument(
         "--buckets",
@@ -110,6 +113,7 @@ class Setting:
     precision: str
     gelu: Any
     graph: Any
+    optimizer: Any
     buckets: int
     shard: Any
 
@@ -129,6 +133,7 @@ def options_of(arguments: argparse.Namespace, setting: Setting, world_size: int)
             buckets_per_step=step,
             buckets_per_micro_batch=setting.buckets or AUTO,
         ),
+        optimizer=replace(options.optimizer, optimizer=setting.optimizer),
         compute=replace(
             options.compute,
             backend=arguments.backend,
@@ -150,8 +155,8 @@ def main() -> None:
     with process_group() as topology:
         say = print if topology.is_main else lambda *_, **__: None
         say(
-            "preset      precision    gelu  graph  shard     buckets  ms/step  resident   ratio  "
-            "tokens/s   MFU  data wait  on rows  host ms  GiB  estimate",
+            "preset      precision    gelu  graph  optimizer  shard     buckets  ms/step  "
+            "resident   ratio  tokens/s   MFU  data wait  on rows  host ms  GiB  estimate",
             flush=True,
         )
         for setting in itertools.starmap(
@@ -161,6 +166,7 @@ def main() -> None:
                 arguments.precisions,
                 arguments.gelus,
                 arguments.cuda_graphs,
+                arguments.optimizers,
                 arguments.buckets,
                 arguments.shards,
             ),
@@ -169,8 +175,9 @@ def main() -> None:
             rows.append(row)
             say(
                 f"{setting.preset:11} {setting.precision:12} {setting.gelu:5} "
-                f"{'yes' if row['cuda_graph'] else 'no':5} {row['shard']:9} {row['buckets']:7} "
-                f"{row['ms']:8.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  "
+                f"{'yes' if row['cuda_graph'] else 'no':5} {setting.optimizer:9}  "
+                f"{row['shard']:9} {row['buckets']:7} {row['ms']:8.1f}   "
+                f"{row['resident_ms']:7.1f}  {row['ratio']:6.4f}  "
                 f"{row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  "
                 f"{row['data_host']:6.3%}  {row['host_ms']:6.1f}  {row['gib']:5.1f}  "
                 f"{row['estimated_gib']:5.1f}",
@@ -205,6 +212,7 @@ def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -
             "preset": setting.preset,
             "precision": setting.precision,
             "gelu": setting.gelu,
+            "optimizer": setting.optimizer,
             "cuda_graph": compute.cuda_graph == "on",
             "shard": compute.shard,
             "buckets": run.options.data.buckets_per_micro_batch,

@@ -17,7 +17,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.file_names import Skipped
 from pipeline.inputs.find import cut, every_range, find_sources, task_bytes
 from pipeline.inputs.formats.registry import FORMATS
-from pipeline.inputs.ignore import with_ignore
+from pipeline.inputs.named.ignore import with_ignore
 from pipeline.inputs.source import InputRange, Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed

@@ -16,13 +16,11 @@ from pipeline.inputs.formats.registry import Format
 from pipeline.inputs.source import Allowed
 from schemas.shard import Long, SequenceLimits
 from schemas.split_fractions import SplitFractions
-from schemas.text.byte_size import parse_bytes
+from schemas.text.byte_size import check_memory
 from schemas.text.one_line import check_one_line
 from schemas.text.option_checks import check_range, flag
-from schemas.text.phrases import plural
 
 _AT_LEAST_3: Final = "expected at least 3: a sequence has <cls>, at least one residue, and <eos>"
-_LEAST_MEMORY: Final = 256 << 20
 MOST_VARIANTS: Final = 1_000
 
 
@@ -113,8 +111,7 @@ class DatasetOptions(SequenceLimits):
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        if self.min_residues < 1:
-            raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1")
+        check_range(self, "min_residues", "shard_mb", least=1)
         if self.dedup == "cropped" and self.long in ("split", "crop"):
             raise ValueError(
                 "--dedup cropped compares first residues, so it is for --long truncate, "
@@ -152,8 +149,6 @@ class DatasetOptions(SequenceLimits):
                 f"--capacity {self.capacity} is not a multiple of "
                 f"--length-multiple {self.length_multiple}"
             )
-        if self.shard_mb < 1:
-            raise ValueError(f"--shard-mb is {self.shard_mb}, expected at least 1")
 
     @property
     def most_seqs(self) -> int:
@@ -255,13 +250,8 @@ class PreprocessOptions(DatasetOptions, _Places):
             raise ValueError(f"--variants is {self.variants}, expected 1 to {MOST_VARIANTS}")
         if self.clusters is not None and self.sample_clusters is not None:
             raise ValueError("--sample-clusters includes --clusters: omit --clusters")
-        if self.memory is not None and parse_bytes(self.memory, name="--memory") < _LEAST_MEMORY:
-            size = self.memory.strip()
-            means = f"means {plural(int(size), 'byte')}," if size.isdecimal() else "is"
-            raise ValueError(
-                f"--memory {size} {means} less than one task needs: "
-                f"give at least {_LEAST_MEMORY >> 20}M"
-            )
+        if self.memory is not None:
+            check_memory(self.memory)
         for pattern in self.ignore:
             if not pattern.strip("./"):
                 raise ValueError(

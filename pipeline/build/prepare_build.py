@@ -12,9 +12,9 @@ from pipeline.build.destination.foreign_folder import refuse_foreign_folder
 from pipeline.build.options import DatasetOptions, PreprocessOptions
 from pipeline.build.progress.reporter import Reporter
 from pipeline.inputs.error_location import stdin_named
-from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.file_names import as_text
 from pipeline.inputs.formats.registry import FORMATS
+from pipeline.inputs.named.expand import refuse_inside
 from pipeline.inputs.source import Source
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_url, local_path
@@ -73,11 +73,7 @@ def prepared(
             refuse_other_dataset(existing, options, planned, destination.out.where())
             if existing.variants < options.variants and not options.overwrite:
                 report.note(adding_variants(existing, options))
-        if others := destination.other_builds(planned, options):
-            report.note(
-                f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}. If "
-                "nobody runs or resumes a build, remove its folder: no later build removes it"
-            )
+        note_other_builds(destination, planned, options, report)
         with stdin_named(spool):
             try:
                 yield planned, existing
@@ -90,6 +86,18 @@ def prepared(
                         "build instead of resuming it, remove these files"
                     )
                 raise
+
+
+def note_other_builds(
+    destination: Destination, planned: Plan, options: PreprocessOptions, report: Reporter
+) -> None:
+    """Name the work folders of other builds, which only the user can tell to be abandoned."""
+    if others := destination.other_builds(planned, options):
+        report.note(
+            f"{plural(len(others), 'other unfinished build')} here: {' and '.join(others)}. If "
+            "nobody runs or resumes a build, remove its folder: no later build removes it. "
+            "`thdpack gc` lists such folders in a dataset"
+        )
 
 
 def refuse_out(options: PreprocessOptions) -> None:

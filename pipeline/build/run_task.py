@@ -29,7 +29,7 @@ from pipeline.build.verify.check_shards import check_files
 from pipeline.build.verify.verify_task import VerifyTask
 from pipeline.inputs.content_hash import hash_range
 from pipeline.inputs.find import unchanged
-from pipeline.inputs.ignore import with_ignore
+from pipeline.inputs.named.ignore import with_ignore
 from pipeline.storage.folder import Folder
 from schemas.errors import BuildError, InputError
 

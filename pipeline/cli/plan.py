@@ -22,7 +22,6 @@ from pipeline.planning.training_plan import (
     TrainingPlan,
     plan_training,
 )
-from pipeline.storage.urls import is_url
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS, PUBLISHED_RUNS
 from schemas.text.phrases import duration, plural
 
@@ -38,14 +37,11 @@ def run_plan(options: PlanOptions) -> int:
         ThdpackError: the dataset cannot be read.
         UsageError: no setting fits, or an option is wrong.
     """
-    if len(options.data) != 1:
-        given = ", ".join(options.data) or "missing"
-        raise UsageError(
-            f"--data is {given}: name one dataset; for a mixture, the largest, without its weight"
-        )
+    if not options.data:
+        raise UsageError("--data is missing: name a dataset, as in --data data/uniref50")
     try:
         plan = plan_training(
-            options.data[0],
+            options.data,
             options.model,
             options.gpus,
             precision=options.precision,
@@ -53,7 +49,7 @@ def run_plan(options: PlanOptions) -> int:
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if options.log_json:
+    if options.json:
         print(json.dumps(plan.to_json()))
     else:
         _show(plan, Console())
@@ -63,7 +59,7 @@ def run_plan(options: PlanOptions) -> int:
 def _show(plan: TrainingPlan, console: Console) -> None:
     """Print a plan."""
     console.print(
-        f"{plan.model} on {_gpus(plan.cluster)}, {plan.precision}, {plan.data}",
+        f"{plan.model} on {_gpus(plan.cluster)}, {plan.precision}, {' + '.join(plan.data)}",
         highlight=False,
         markup=False,
     )
@@ -119,12 +115,23 @@ def _facts(plan: TrainingPlan) -> Iterator[tuple[str, str]]:
         hours = plan.hours(tokens)
         time = f"{duration(3600 * hours)}, {_hours(hours * number)} GPU-hours"
         yield name, f"{tokens:,} tokens, {_steps(steps)}: {time}"
+    yield from _parts(plan)
     label = "memory of a GPU"
     for part, size in memory(best.setting).items():
         if size >= _SMALLEST_PART:
             yield label, f"{size / 2**30:6.1f} GiB  {part}"
             label = ""
     yield "", f"{best.gib:6.1f} GiB  in total, of {GPU_GIB[plan.cluster.gpu]} GiB"
+
+
+def _parts(plan: TrainingPlan) -> Iterator[tuple[str, str]]:
+    """Yield a row for each dataset of a mixture: its share, tokens and epochs of the run."""
+    label = "of the run"
+    for part in plan.parts if len(plan.parts) > 1 else ():
+        epochs = f"{part.epochs_in(plan.buckets):,.2f} epochs of it"
+        tokens = f"{part.tokens_in(plan.buckets):,.0f} tokens"
+        yield label, f"{float(100 * part.share):.4g} % from {part.url}: {tokens}, {epochs}"
+        label = ""
 
 
 def _table(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
@@ -146,7 +153,7 @@ def _placeholders(plan: TrainingPlan) -> Iterator[str]:
             f"{FIRST_NODE} by the name or address of the first node. --out must be a folder that "
             "all nodes share"
         )
-    if is_url(plan.data):
+    if plan.is_remote:
         yield f"replace {CACHE} by a folder on a local disk, which all processes of a node share"
 
 
@@ -181,18 +188,19 @@ def _alternatives(plan: TrainingPlan) -> Iterator[str]:
 
 def _warnings(plan: TrainingPlan) -> Iterator[str]:
     """Yield a note if the dataset is too small for the published batch, and a warning if the run
-    repeats the dataset too often."""
+    repeats the data too often."""
+    name = "the dataset" if len(plan.parts) == 1 else "the mixture"
     if plan.has_smaller_batch:
         published = PUBLISHED_RUNS[plan.model].tokens_per_step
         yield (
             f"a step of the published batch ({published:,} tokens) would be "
-            f"{published / plan.epoch_tokens:,.2f} epochs of this dataset: the plan has a smaller "
+            f"{published / plan.epoch_tokens:,.2f} epochs of {name}: the plan has a smaller "
             "batch, the one that the trainer chooses without --buckets-per-step"
         )
     epochs = plan.tokens / plan.epoch_tokens
     if epochs > MOST_EPOCHS:
         yield (
-            f"warning: this run is {epochs:,.0f} epochs of the dataset, which the model will "
+            f"warning: this run is {epochs:,.0f} epochs of {name}, which the model will "
             f"memorize. --tokens {FEW_EPOCHS * plan.epoch_tokens} plans {FEW_EPOCHS} epochs; "
             "`thdpack train --init-from FOLDER` starts from published weights and needs fewer "
             "epochs"

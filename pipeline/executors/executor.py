@@ -62,6 +62,11 @@ class Executor(Protocol):
         """Number of tasks that run at once, if `run` accepts `more`; otherwise 0."""
         ...
 
+    def drain(self) -> None:
+        """Cancel tasks that wait, and return when no task runs any more. Call this after an error.
+        No more tasks may follow."""
+        ...
+
     def end(self) -> None:
         """Release workers in the background. Call this when no more tasks follow."""
 
@@ -90,6 +95,9 @@ class SerialExecutor:
 
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
+
+    def drain(self) -> None:
+        """Do nothing, because no task runs after `run` has returned."""
 
     def end(self) -> None:
         """Do nothing, because there are no workers."""

@@ -115,6 +115,9 @@ class ProcessExecutor:
         # interpreter exits
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def drain(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
     def end(self) -> None:
         """Release the workers. Call this when no more tasks follow."""
         self._pool.shutdown(wait=False)

@@ -58,6 +58,7 @@ class RayExecutor:
         self._shared = address is not None and out.local
         self._driver = NodeRequirements(None, versions())
         self._running: dict[Any, int] = {}  # index of the first task of each submitted batch
+        self._cancelled: list[Any] = []
         self._leaving: threading.Thread | None = None
         initialized = self._ray.is_initialized()
         if not initialized:
@@ -138,7 +139,13 @@ class RayExecutor:
         """Cancel submitted batches, so that the next `run` does not receive their outcomes."""
         for reference in self._running:
             self._ray.cancel(reference)
+        self._cancelled += self._running
         self._running.clear()
+
+    def drain(self) -> None:
+        with cluster_errors(self._ray):
+            if self._cancelled:
+                self._ray.wait(self._cancelled, num_returns=len(self._cancelled))
 
     def _write_shared_file(self) -> None:
         """Write a file that every task looks for. A node that does not share the folder lacks this

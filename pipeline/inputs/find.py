@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 
 from pipeline.inputs.composition.first_letters import LOOK_BYTES, refuse_other_letters
 from pipeline.inputs.decompress import detect
-from pipeline.inputs.expand import Named, expand, listed, special
 from pipeline.inputs.file_names import Skipped, as_text, suffix
 from pipeline.inputs.formats.registry import FORMATS, Format, recognised
-from pipeline.inputs.ignore import IgnoredFiles, found_in, with_ignore, with_others
+from pipeline.inputs.named.expand import Named, expand, listed, special
+from pipeline.inputs.named.ignore import IgnoredFiles, found_in, with_ignore, with_others
 from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from pipeline.inputs.error_location import no_residue
 from pipeline.inputs.formats.registry import FORMATS
-from pipeline.inputs.ignore import with_ignore
+from pipeline.inputs.named.ignore import with_ignore
 from pipeline.inputs.source import InputRange, Source
 from pipeline.storage.urls import is_url
 from schemas.errors import InputError

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pipeline.planning.choices import default_steps
 from pipeline.planning.cluster import MEASURED, Cluster
 from pipeline.planning.estimate import memory, seconds
+from pipeline.planning.mixture import Part, datasets_of, mixed, parts_of
 from pipeline.planning.search_settings import BATCH_TOLERANCE, Candidate, search_settings
 from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.urls import is_url
@@ -45,12 +47,16 @@ class TrainingPlan:
     tokens:       number of tokens of the whole run
     steps:        number of steps of the whole run
     why_steps:    reason for the number of steps; "" if the user chose the number of tokens
-    epoch_tokens: number of tokens of one epoch
+    data:         datasets as in --data of the trainer: one, or several as DATASET=WEIGHT
+    parts:        each dataset, with its share of the buckets
+    epoch_tokens: number of tokens of one epoch. The epoch of a mixture ends when one of the
+                  datasets is about to repeat.
     candidates:   settings in order, beginning with the best
     """
 
     model: str
-    data: str
+    data: tuple[str, ...]
+    parts: tuple[Part, ...]
     cluster: Cluster
     precision: str
     tokens: int
@@ -69,6 +75,16 @@ class TrainingPlan:
         setting = self.best.setting
         padded = setting.step_tokens * setting.tokens / setting.real_tokens
         return padded < (1 - BATCH_TOLERANCE) * PUBLISHED_RUNS[self.model].tokens_per_step
+
+    @property
+    def buckets(self) -> float:
+        """Expected number of buckets of the whole run."""
+        return self.tokens / sum(part.tokens_in(1) for part in self.parts)
+
+    @property
+    def is_remote(self) -> bool:
+        """True if a dataset is in a store, so that the run has a cache."""
+        return any(is_url(part.url) for part in self.parts)
 
     def hours(self, tokens: float) -> float:
         """Return the time in hours that training on `tokens` tokens takes."""
@@ -93,8 +109,9 @@ class TrainingPlan:
     @property
     def command(self) -> str:
         """The command that starts the run."""
-        flags = ["--data", self.data, "--out", f"runs/{self.model}", "--precision", self.precision]
-        if is_url(self.data):
+        flags = [word for text in self.data for word in ("--data", text)]
+        flags += ["--out", f"runs/{self.model}", "--precision", self.precision]
+        if self.is_remote:
             flags += ["--cache-dir", CACHE]
         flags += [*self.best.flags(), "--steps", str(self.steps)]
         return f"{self._launcher} train {self.model} {shlex.join(flags)}"
@@ -111,11 +128,20 @@ class TrainingPlan:
         return f"torchrun {nodes}--nproc-per-node {cluster.gpus_per_node} {wait}-m thdpack"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as `thdpack plan --log-json` prints it."""
+        """Return the plan as `thdpack plan --json` prints it."""
         best = self.best
         return {
             "model": self.model,
-            "data": self.data,
+            "datasets": [
+                {
+                    "data": part.url,
+                    "share": float(part.share),
+                    "epoch_tokens": part.tokens,
+                    "run_tokens": round(part.tokens_in(self.buckets)),
+                    "run_epochs": part.epochs_in(self.buckets),
+                }
+                for part in self.parts
+            ],
             "gpus": asdict(self.cluster),
             "precision": self.precision,
             "command": self.command,
@@ -155,34 +181,39 @@ class TrainingPlan:
         }
 
 
-def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: int) -> TrainingPlan:
+def plan_training(
+    data: Sequence[str], model: str, gpus: str, *, precision: str, tokens: int
+) -> TrainingPlan:
     """Plan a training run: find the fastest settings that fit.
 
     Args:
-        data: path or URL of the dataset.
+        data: path or URL of the dataset; for a mixture, several texts of the form DATASET=WEIGHT.
         gpus: number and kind of GPUs, such as 8xH200; see `Cluster.parse`.
         tokens: number of tokens of the whole run. 0 means as many as in a run of the trainer
             without --steps.
     Raises:
-        ValueError: the model or kind of GPU is unknown, the trainer would refuse the dataset, or no
-            setting fits. The message names a remedy.
+        ValueError: the model or kind of GPU is unknown, the trainer would refuse the datasets or
+            their weights, or no setting fits. The message names a remedy.
         DatasetError: the dataset cannot be read, or its train split is empty.
     """
     if model == _TINY:
+        flags = [word for text in data for word in ("--data", text)]
         raise ValueError(
             f"--model {model} is for trying the trainer on a CPU and needs no plan: a run takes a "
-            f"minute or two. Run `thdpack train {model} --data {data}`. There are plans for "
+            f"minute or two. Run `thdpack train {model} {shlex.join(flags)}`. There are plans for "
             f"{', '.join(ESM2_MODELS)}"
         )
     if model not in ESM2_MODELS:
         raise ValueError(f"--model {model} is unknown: {preset_hint(model, ESM2_MODELS)}")
     cluster = Cluster.parse(gpus)
-    manifest = read_manifest(data)
-    train = manifest.splits.get("train")
-    if train is None or not train.buckets:
-        raise DatasetError(f"{data}: its train split is empty: there is nothing to train on")
     fp8 = precision != "bf16"
-    _check_dataset(data, manifest, fp8=fp8)
+    datasets = datasets_of(data)
+    manifests = []
+    for url in datasets:
+        manifests.append(read_manifest(url))
+        _check_dataset(url, manifests[-1], fp8=fp8)
+    manifest = mixed(manifests, list(datasets.values()), list(datasets))
+    train = manifest.splits["train"]
     candidates = search_settings(manifest, model, cluster, fp8=fp8)
     best = candidates[0]
     default = default_steps(
@@ -191,7 +222,8 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     step_tokens = best.setting.step_tokens
     return TrainingPlan(
         model=model,
-        data=data,
+        data=tuple(data),
+        parts=tuple(parts_of(datasets, manifests)),
         cluster=cluster,
         precision=precision,
         tokens=tokens or round(default.steps * step_tokens),
@@ -207,7 +239,11 @@ def _check_dataset(data: str, manifest: Manifest, *, fp8: bool) -> None:
 
     Raises:
         ValueError: the sequences are padded, or FP8 cannot use buckets of this capacity.
+        DatasetError: the train split is empty.
     """
+    train = manifest.splits.get("train")
+    if train is None or not train.buckets:
+        raise DatasetError(f"{data}: its train split is empty: there is nothing to train on")
     check_length_multiple(data, manifest.length_multiple)
     if fp8 and manifest.capacity % 16:
         raise ValueError(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from schemas.text.phrases import plural
+
+_LEAST_MEMORY: Final = 256 << 20
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -26,3 +29,18 @@ def parse_bytes(size: str | int, *, name: str) -> int:
     if found <= 0:
         raise ValueError(f"{name} {size!r} is not a size, expected something like 512M or 2G")
     return found
+
+
+def check_memory(size: str) -> None:
+    """Check the value of --memory.
+
+    Raises:
+        ValueError: `size` is not a size in bytes, or is less than one task of a build needs.
+    """
+    if parse_bytes(size, name="--memory") < _LEAST_MEMORY:
+        shown = size.strip()
+        means = f"means {plural(int(shown), 'byte')}," if shown.isdecimal() else "is"
+        raise ValueError(
+            f"--memory {shown} {means} less than one task needs: "
+            f"give at least {_LEAST_MEMORY >> 20}M"
+        )

@@ -8,9 +8,12 @@ from typing import Any, Final
 from schemas.text.redact import without_credentials
 from schemas.text.url_spelling import corrected_url
 
-LOCAL_RUN: Final = (
-    "use a folder of a local or mounted file system, and copy it to or from the object store "
-    "yourself"
+LOCAL_OUT: Final = (
+    "use a local folder, and copy it to the store with a command such as `aws s3 sync FOLDER URL`; "
+    "docs/guides/training.md has a script that copies the checkpoints of a run in a safe order"
+)
+LOCAL_WEIGHTS: Final = (
+    "copy it to a local folder first, with a command such as `aws s3 sync URL FOLDER`"
 )
 LOCAL_CACHE: Final = (
     "the cache must be a folder on a local disk, such as /tmp/thdpack-cache. Only the dataset may "

@@ -29,9 +29,11 @@ larger. Another bucket or mask would change a loss by 1e-2.
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
+@pytest.mark.parametrize(
+    ("numbers", "optimizer"), [("bf16", "adamw"), ("fp8-delayed", "adamw"), ("bf16", "muon")]
+)
 def test_all_values_of_the_option_shard_give_the_same_losses(
-    dataset: Path, tmp_path: Path, numbers: str
+    dataset: Path, tmp_path: Path, numbers: str, optimizer: str
 ) -> None:
     runs = {
         (shard, graph): tmp_path / f"{shard}-{graph}"
@@ -42,6 +44,7 @@ def test_all_values_of_the_option_shard_give_the_same_losses(
         )
     }
     common = f"esm2-8m --data {dataset} --precision {numbers} --steps {STEPS} --log-every 1"
+    common += f" --optimizer {optimizer}"
     batch = "--buckets-per-step 8 --buckets-per-micro-batch 2 --validate-every 0"
     each = [
         [

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Optional, TypeVar
+from typing import Annotated, Final, Literal, Optional, TypeVar
 
 import tyro
 
-from schemas.text.option_checks import check_range
+from schemas.text.byte_size_option import ByteSize
+from schemas.text.generation import parse_generation
+from schemas.text.option_checks import LOCAL_CACHE, check_local, check_range
 from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
@@ -22,6 +24,9 @@ from trainer.config.compute_options import Backend
 from trainer.config.other_trainers import OTHERS_OF_TORCHRUN
 
 Options = TypeVar("Options", bound="InferenceOptions")
+_LOCAL_RESULTS: Final = (
+    "use a local folder, and copy it to the store with a command such as `aws s3 sync FOLDER URL`"
+)
 Dtype = Literal["fp32", "fp16", "bf16"]
 Format = Literal["parquet", "arrow"]
 
@@ -56,8 +61,21 @@ class InferenceOptions:
     Blackwell). docs/guides/inference.md has the errors."""
     format: Format = "parquet"
     """Format of the output files."""
+    generation: Annotated[str, tyro.conf.arg(metavar="N|latest")] = ""
+    """Generation of the dataset to read: latest, or a number or digest that `thdpack generations`
+    prints. Default: latest. If the dataset has grown since an interruption, give the generation
+    that the run began with."""
+    cache_dir: Annotated[str, tyro.conf.arg(metavar="FOLDER")] = ""
+    """Folder on a local disk, to cache shards of a remote dataset. Default:
+    $XDG_CACHE_HOME/thdpack, usually ~/.cache/thdpack. A dataset at a local path is cached only if
+    this option is given."""
+    cache_bytes: ByteSize = 32 << 30
+    """Maximum total size of the shards in --cache-dir, in bytes or for example 20G."""
 
     def __post_init__(self) -> None:
+        check_local("--cache-dir", self.cache_dir, LOCAL_CACHE)
+        if self.generation:
+            parse_generation(self.generation, name="--generation")
         check_range(self, "max_seq_len", "row_tokens", least=0)
         if self.overlap is not None:
             check_range(self, "overlap", least=0)
@@ -81,6 +99,7 @@ class EmbedOptions(InferenceOptions):
 
     def __post_init__(self) -> None:
         InferenceOptions.__post_init__(self)
+        check_local("--out", self.out, _LOCAL_RESULTS)
         if not self.data:
             raise ValueError("DATA is missing: name a dataset or FASTA files after MODEL")
 

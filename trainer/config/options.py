@@ -11,13 +11,23 @@ import tyro
 from schemas.models import ModelOptions
 from schemas.text.byte_size_option import ByteSize
 from schemas.text.generation import parse_generation
-from schemas.text.option_checks import LOCAL_CACHE, LOCAL_RUN, check_local, check_range
+from schemas.text.option_checks import (
+    LOCAL_CACHE,
+    LOCAL_OUT,
+    LOCAL_WEIGHTS,
+    check_local,
+    check_range,
+)
 from schemas.text.redact import without_credentials
 from trainer.config.auto import AUTO, AutoInt
 from trainer.config.checks import check_whole, named_files
 from trainer.config.compute_options import ComputeOptions
 
 Schedule = Literal["linear", "cosine", "wsd"]
+OptimizerName = Literal["adamw", "muon"]
+MUON_RATE: Final = 4.0
+"""Default learning rate of --optimizer muon, divided by the preset's. Source: the sweep in
+docs/benchmarks.md."""
 PUBLISHED_WARMUP: Final = 2_000
 """Number of warm-up steps in ESM-2's published training runs."""
 ALIASES: Final = {
@@ -106,8 +116,11 @@ class DataOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerOptions:
-    """AdamW and the learning rate."""
+    """Optimizer and learning rate."""
 
+    optimizer: OptimizerName = "adamw"
+    """Optimizer of the matrices of layers. adamw: as in the published runs. muon: their updates are
+    orthogonalized (NorMuon), and AdamW updates the other parameters."""
     steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = field(
         default=500_000, metadata={"units": True}
     )
@@ -122,7 +135,7 @@ class OptimizerOptions:
     """Number of epochs in the run, such as 20 or 0.5, instead of --steps. The run has the smallest
     number of steps that reads this many epochs of the train split. 0: --steps decides."""
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
-    """Peak learning rate."""
+    """Peak learning rate. With --optimizer muon, the default is four times the preset's rate."""
     schedule: Schedule = "linear"
     """Schedule of the learning rate after the warm-up: linear decay, cosine decay, or wsd (warm-up,
     stable, decay). With wsd, the learning rate stays at its peak, and decays linearly in the last
@@ -239,8 +252,8 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         check_whole(self)
-        check_local("--out", self.out, LOCAL_RUN)
-        check_local("--init-from", self.init_from, LOCAL_RUN)
+        check_local("--out", self.out, LOCAL_OUT)
+        check_local("--init-from", self.init_from, LOCAL_WEIGHTS)
         check_range(self, "checkpoint_every", "validate_every", "tensor_statistics", least=0)
         check_range(self, "keep_last", "log_every", least=1)
         named_files(self.evaluate)

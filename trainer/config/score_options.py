@@ -8,13 +8,14 @@ from typing import Annotated, Final, Literal
 
 import tyro
 
-from schemas.text.option_checks import check_local
+from schemas.text.option_checks import check_local, flag
 from trainer.config.inference_options import InferenceOptions, parse
 
 DEFAULT_MEASURED: Final = "DMS_score"
 """Default of --measured: ProteinGym's column."""
 _LOCAL_FILE: Final = "use a local file"
-_OF_MUTATIONS: Final = ("wild_type", "measured")
+_OF_MUTATIONS: Final = ("wild_type", "measured", "overwrite")
+_OF_DATA: Final = ("generation", "cache_dir")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +27,7 @@ class ScoreOptions(InferenceOptions):
     --mutations."""
     out: Annotated[str, tyro.conf.arg(metavar="OUT")]
     """Folder to write to. If it holds an interrupted run of the same command, that run continues.
-    With --mutations, the CSV file to write."""
+    With --mutations, the CSV file to write; see --overwrite."""
     masked: bool = False
     """Compute the exact pseudo-log-likelihood instead: each residue is masked in turn, in a pass of
     its own. The cost is one pass for each residue. Without this option, one pass over each record
@@ -49,6 +50,8 @@ class ScoreOptions(InferenceOptions):
     measured: Annotated[str, tyro.conf.arg(metavar="COLUMN")] = ""
     """Column of the table with measured values. The command prints Spearman's rank correlation of
     the scores with these values. Default: DMS_score, if the table has it."""
+    overwrite: bool = False
+    """Replace the CSV file OUT of --mutations, if it exists."""
 
     def __post_init__(self) -> None:
         InferenceOptions.__post_init__(self)
@@ -67,6 +70,9 @@ class ScoreOptions(InferenceOptions):
                 raise ValueError(
                     f"--{name} is for DATA, and cannot be used with --mutations: {remedy}"
                 )
+        for name in _OF_DATA:
+            if getattr(self, name):
+                raise ValueError(f"{flag(name)} is for DATA, and cannot be used with --mutations")
         if self.format != "parquet":
             raise ValueError("--format is for DATA: with --mutations, OUT is a CSV file")
 
@@ -78,7 +84,7 @@ class ScoreOptions(InferenceOptions):
         """
         for name in _OF_MUTATIONS:
             if getattr(self, name):
-                raise ValueError(f"--{name.replace('_', '-')} needs --mutations TABLE")
+                raise ValueError(f"{flag(name)} needs --mutations TABLE")
         if self.marginals != "wild-type":
             raise ValueError(
                 "--marginals needs --mutations TABLE: to mask residues of DATA, use --masked"

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from pipeline.storage.read_manifest import read_manifest
+from schemas.errors import OptionError
 from schemas.manifest import Manifest
+from schemas.shard import SPLITS
 from schemas.text.phrases import plural
 from trainer import precision
 from trainer.config import ComputeOptions
@@ -32,6 +34,7 @@ from trainer.inference.settings import (
     read_settings,
     write_settings,
 )
+from trainer.readers.check_cache import check_cache
 
 _FP8_FROM: Final = (8, 9)
 _FASTA_LENGTH: Final = 1024
@@ -72,6 +75,7 @@ class Prepared:
 
     compute: compute options, with `auto` resolved.
     url: folder or URL of the dataset.
+    storage: arguments of ShardReader about the cache.
     done: True if an earlier process has completed the run.
     """
 
@@ -83,6 +87,7 @@ class Prepared:
     manifest: Manifest
     work: Work
     settings: Settings
+    storage: Mapping[str, Any]
     done: bool
 
     def description(self) -> str:
@@ -110,15 +115,25 @@ def prepare(
     weights = load_weights(options.model, topology)
     work = plan(weights)
     url: str = run_on_main(topology, lambda: _dataset(options, out))
-    manifest = read_manifest(url)
     given = url in options.data  # otherwise, the dataset was built out of FASTA
+    manifest = _manifest(options, url, given=given)
+    storage = {"cache_bytes": options.cache_bytes, "cache_dir": options.cache_dir or None}
+    if not (out / SUMMARY).exists():  # the results of a complete run are not computed again
+        check_cache(
+            [url],
+            [manifest],
+            SPLITS,
+            cache_dir=options.cache_dir,
+            cache_bytes=options.cache_bytes,
+            variants=range(1),
+        )
     own = manifest.max_seq_len if given else _FASTA_LENGTH
 
     def settle() -> tuple[Settings, bool]:
         before = read_settings(out / PARTS / SETTINGS) or read_settings(out / SUMMARY)
         settings = _settings(options, compute, weights, manifest, work, topology, own, before)
         if before:
-            check_same_settings(out, before, settings)
+            check_same_settings(out, before, settings, url)
         else:
             write_settings(out / PARTS / SETTINGS, settings)
         return settings, (out / SUMMARY).exists()
@@ -133,6 +148,7 @@ def prepare(
         manifest=manifest,
         work=work,
         settings=settings,
+        storage=storage,
         done=done,
     )
 
@@ -164,6 +180,17 @@ def _dataset(options: InferenceOptions, out: Path) -> str:
         return options.data[0]
     out.mkdir(parents=True, exist_ok=True)
     return str(build_dataset(options.data, out))
+
+
+def _manifest(options: InferenceOptions, url: str, *, given: bool) -> Manifest:
+    """Return the manifest of the generation to read.
+
+    Args:
+        given: True if DATA is a dataset.
+    """
+    if options.generation and not given:
+        raise OptionError("--generation is for a dataset, but DATA is not one")
+    return read_manifest(url, options.generation or None)
 
 
 def _settings(

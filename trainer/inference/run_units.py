@@ -71,7 +71,11 @@ def _run_units(run: Prepared, form: Format) -> None:
             print(f"{run.out} is complete already: nothing to do")
         return
     units = Units(
-        run.url, run.manifest, buckets=run.settings.unit_buckets, pieces=run.settings.unit_pieces
+        run.url,
+        run.manifest,
+        buckets=run.settings.unit_buckets,
+        pieces=run.settings.unit_pieces,
+        storage=run.storage,
     )
     parts = Parts(run.out / PARTS, run.work.results, merge=run.work.per_residue)
     missing: list[Unit] = run_on_main(topology, lambda: parts.missing(units.all))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import OptionError, ThdpackError
 from schemas.text.option_checks import flag
 from schemas.untrusted_json import decoded
@@ -74,9 +75,11 @@ def write_settings(path: Path, settings: Settings) -> None:
     write(path, msgspec.json.format(msgspec.json.encode(settings), indent=1))
 
 
-def check_same_settings(out: Path, before: Settings, now: Settings) -> None:
+def check_same_settings(out: Path, before: Settings, now: Settings, url: str) -> None:
     """Check that a run can continue another run's work.
 
+    Args:
+        url: folder or URL of the dataset, whose generations an error names.
     Raises:
         OptionError: the settings differ. The message names the differences.
     """
@@ -85,7 +88,11 @@ def check_same_settings(out: Path, before: Settings, now: Settings) -> None:
         problems.append(f"it is of `thdpack {before.command}`")
     if before.model != now.model:
         problems.append("the weights of MODEL were different")
-    if before.dataset != now.dataset:
+    generations = _generations(url) if before.dataset != now.dataset else {}
+    began = generations.get(before.dataset)
+    if began is not None:
+        problems.append(f"it read generation {began} of DATA")
+    elif before.dataset != now.dataset:
         problems.append("DATA was different")
     ours = now.options()
     problems += [
@@ -93,8 +100,22 @@ def check_same_settings(out: Path, before: Settings, now: Settings) -> None:
         for name, value in before.options().items()
         if ours.get(name) != value
     ]
+    if began is not None and len(problems) == 1:
+        reads = generations[now.dataset]
+        raise OptionError(
+            f"{out} holds results of generation {began} of DATA, but this command reads generation "
+            f"{reads}. To use generation {began}, add --generation {began}. To use generation "
+            f"{reads}, choose another --out"
+        )
     if problems:
         raise OptionError(
             f"{out} holds results of another run: {'; '.join(problems)}. Use the same command, or "
             "choose another --out"
         )
+
+
+def _generations(url: str) -> dict[str, int]:
+    """Return the number of each generation of a dataset, by the digest of its manifest."""
+    latest = read_manifest(url)
+    digests = [*(entry.digest for entry in latest.history), latest.digest]
+    return {digest: number for number, digest in enumerate(digests, start=1)}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
 
 from pipeline.reader import ShardReader
 from schemas.manifest import Manifest
@@ -30,14 +33,22 @@ class Units:
     """All units of a dataset. They hold each sequence of variant 0 exactly once."""
 
     def __init__(
-        self, url: str | Path, manifest: Manifest, *, buckets: int, pieces: int = 1
+        self,
+        url: str | Path,
+        manifest: Manifest,
+        *,
+        buckets: int,
+        pieces: int = 1,
+        storage: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Args:
         url: folder or URL of the dataset.
         manifest: manifest of the generation to read.
         buckets: number of buckets in a unit.
         pieces: number of units for the same buckets, if the work on a bucket is divided.
+        storage: arguments of ShardReader about the cache.
         """
+        self._storage: Final = storage
         self._url, self._manifest = url, manifest
         self._readers: dict[str, ShardReader] = {}
         self.all: list[Unit] = []
@@ -79,7 +90,7 @@ class Units:
     def _reader(self, split: str) -> ShardReader:
         if split not in self._readers:
             self._readers[split] = ShardReader(
-                self._url, split, prefetch=0, generation=self._manifest.digest
+                self._url, split, prefetch=0, generation=self._manifest.digest, **self._storage
             )
         return self._readers[split]
 

@@ -142,21 +142,26 @@ class RunLog:
         )
 
     def validation(self, step: int, found: Validation, split: str) -> None:
-        self._write(
-            split,
-            step,
-            {
-                "loss": found.loss,
-                "perplexity": found.perplexity,
-                "accuracy": found.accuracy,
-                "tokens": found.tokens,
-            },
-        )
+        """Log the result of a validation. For a mixture, also log the result of each dataset, in
+        lines of the kind SPLIT/NAME.
+        """
         of_split = "" if split == "valid" else f" on the {split} split"
+        self._validation(step, found, split, f"validation{of_split}")
+        for name, each in found.datasets:
+            self._validation(step, each, f"{split}/{name}", f"{name}{of_split}")
+
+    def _validation(self, step: int, found: Validation, kind: str, name: str) -> None:
+        values = {
+            "loss": found.loss,
+            "perplexity": found.perplexity,
+            "accuracy": found.accuracy,
+            "tokens": found.tokens,
+        }
+        self._write(kind, step, values)
         perplexity = _readable(found.perplexity)
         self.say(
-            f"step {step:,} · validation{of_split}: loss {found.loss:.4f} · perplexity "
-            f"{perplexity} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
+            f"step {step:,} · {name}: loss {found.loss:.4f} · perplexity {perplexity} · accuracy "
+            f"{found.accuracy:.2%} of {found.tokens:,} tokens"
         )
 
     def evaluation(self, step: int, name: str, found: Evaluated) -> None:

@@ -5,37 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from pipeline.planning.mixture import datasets_of
 from schemas.text.redact import without_credentials
 from trainer.config import DataOptions
-
-
-def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
-    """Return the weight of each dataset of --data, by URL.
-
-    Args:
-        data: one URL, or several texts of the form URL=WEIGHT.
-    Raises:
-        ValueError: one of several datasets has no weight, or is named twice.
-    """
-    if len(data) == 1:
-        return {data[0]: Fraction(1)}
-    found: dict[str, Fraction] = {}
-    for text in data:
-        url, _, weight = text.rpartition("=")
-        shown = without_credentials(text)
-        try:
-            share = Fraction(weight)
-        except (ValueError, ZeroDivisionError):
-            share = Fraction(0)
-        if not url or share <= 0:
-            raise ValueError(
-                f"--data {shown} has no weight above 0: give each of several datasets a weight, "
-                "such as --data A=0.7 --data B=0.3"
-            )
-        if url in found:
-            raise ValueError(f"--data names {without_credentials(url)} twice: remove one of them")
-        found[url] = share
-    return found
 
 
 def changes_of(reweight: Sequence[str]) -> list[tuple[int, list[Fraction]]]:
@@ -56,6 +28,15 @@ def changes_of(reweight: Sequence[str]) -> list[tuple[int, list[Fraction]]]:
             ) from None
         found.append(change)
     return found
+
+
+def dataset_names(urls: Sequence[str]) -> list[str]:
+    """Return a name of each dataset for metrics: the last part of its URL if the names then differ,
+    or else the whole URL, without credentials.
+    """
+    whole = [without_credentials(url) for url in urls]
+    last = [url.rstrip("/").rpartition("/")[2] for url in whole]
+    return last if len({*last}) == len(last) and all(last) else whole
 
 
 def announcements(data: DataOptions) -> dict[int, str]:

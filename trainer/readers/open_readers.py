@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from pipeline.planning.mixture import datasets_of, mixed
 from pipeline.reader import Mixture, ShardReader
-from pipeline.reader.cache.cache_folder import default_cache_dir
-from pipeline.reader.cache.cache_space import check_cache_space
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
@@ -26,8 +24,9 @@ from trainer.checkpoints.run_state import RunState
 from trainer.config import TrainOptions
 from trainer.distributed.agreement import check_same
 from trainer.distributed.topology import Topology
+from trainer.readers.check_cache import check_cache
 from trainer.readers.choose_generations import choose_generations
-from trainer.readers.mixing import changes_of, datasets_of
+from trainer.readers.mixing import changes_of, dataset_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,18 +57,29 @@ class Readers:
 
 
 class Buckets:
-    """Concatenated buckets of one split of several datasets, from variant 0 of each dataset."""
+    """Concatenated buckets of one split of several datasets, from variant 0 of each dataset.
 
-    def __init__(self, readers: Sequence[ShardReader]) -> None:
-        self._readers = readers
-        counts = (reader.manifest.splits[reader.split].buckets for reader in readers)
+    names: names of the datasets, in the order of their buckets.
+    """
+
+    def __init__(self, readers: Mapping[str, ShardReader]) -> None:
+        """Args:
+        readers: reader of each dataset, by name.
+        """
+        self.names: Final = tuple(readers)
+        self._readers = list(readers.values())
+        counts = (reader.manifest.splits[reader.split].buckets for reader in self._readers)
         self._ends = list(itertools.accumulate(counts))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
+    def dataset_of(self, number: int) -> int:
+        """Return the index of the dataset that a bucket belongs to."""
+        return bisect.bisect_right(self._ends, number)
+
     def __getitem__(self, number: int) -> Bucket:
-        which = bisect.bisect_right(self._ends, number)
+        which = self.dataset_of(number)
         begin = self._ends[which - 1] if which else 0
         return self._readers[which][number - begin]
 
@@ -126,7 +136,13 @@ def open_readers(
     for url, manifest in zip(weights, manifests, strict=True):
         _check_dataset(options, url, manifest)
     digests = ", ".join(manifest.digest for manifest in manifests)
-    _check_cache_space(options, list(weights), manifests)
+    check_cache(
+        list(weights),
+        manifests,
+        ("train", options.output.valid_split),
+        cache_dir=data.cache_dir,
+        cache_bytes=data.cache_bytes,
+    )
     check_same(topology, {"a dataset whose manifest has digest": digests})
     manifest = mixed(manifests, list(weights.values()), list(weights))
     batch = choose_batch(data, manifest, topology)
@@ -155,14 +171,15 @@ def open_readers(
     )
     stack.enter_context(train)
     split = options.output.valid_split
+    names = dataset_names(list(weights))
     valid = Buckets(
-        [
-            stack.enter_context(
+        {
+            name: stack.enter_context(
                 ShardReader(url, split=split, prefetch=0, generation=each.digest, **storage)
             )
-            for url, each in zip(weights, manifests, strict=True)
+            for name, url, each in zip(names, weights, manifests, strict=True)
             if each.splits[split].buckets
-        ]
+        }
     )
     if split == "test" and not valid:
         shown = ", ".join(map(without_credentials, weights))
@@ -178,71 +195,6 @@ def open_readers(
         generations=[note for each in chosen if (note := each.note)],
     )
     return readers, replace(options, data=batch.data), "" if before else batch.note
-
-
-def _check_cache_space(
-    options: TrainOptions, urls: Sequence[str], manifests: Sequence[Manifest]
-) -> None:
-    """Check that the disk of the cache has space for the shards that this run reads through it.
-
-    Raises:
-        CacheError: it has not.
-    """
-    data = options.data
-    cached = [
-        entry
-        for url, manifest in zip(urls, manifests, strict=True)
-        if data.cache_dir or ("://" in url and not url.startswith("file://"))
-        for _, split, entry in manifest.all_shards()
-        if split in ("train", options.output.valid_split)
-    ]
-    if cached:
-        folder = Path(data.cache_dir) if data.cache_dir else default_cache_dir()
-        check_cache_space(folder, data.cache_bytes, cached)
-
-
-def mixed(
-    manifests: Sequence[Manifest], weights: Sequence[Fraction], urls: Sequence[str]
-) -> Manifest:
-    """Return a manifest whose train split describes one epoch of a mixture.
-
-    The epoch ends when one of the datasets is about to repeat for the first time. Sequences, tokens
-    and costs of the split are expected values.
-
-    Raises:
-        ValueError: the buckets of the datasets differ in size.
-    """
-    if len(manifests) == 1:
-        return manifests[0]
-    if len({manifest.capacity for manifest in manifests}) > 1:
-        capacities = ", ".join(
-            f"{manifest.capacity} in {without_credentials(url)}"
-            for url, manifest in zip(urls, manifests, strict=True)
-        )
-        raise ValueError(
-            f"the buckets of --data differ in their number of tokens ({capacities}): build the "
-            "datasets with the same --capacity"
-        )
-    trains = [manifest.splits["train"] for manifest in manifests]
-    total = sum(weights)
-    shares = [weight / total for weight in weights]
-    buckets = min(int(train.buckets / share) for train, share in zip(trains, shares, strict=True))
-
-    def average(field: str) -> int:
-        each = (
-            share * getattr(train, field) / train.buckets
-            for train, share in zip(trains, shares, strict=True)
-        )
-        return int(buckets * sum(each))
-
-    names = ("sequences", "tokens", "cost_sum", "cost_square_sum")
-    split = replace(trains[0], buckets=buckets, **{name: average(name) for name in names})
-    return replace(
-        manifests[0],
-        max_seq_len=max(manifest.max_seq_len for manifest in manifests),
-        slots=max(manifest.slots for manifest in manifests),
-        splits={**manifests[0].splits, "train": split},
-    )
 
 
 def _check_dataset(options: TrainOptions, url: str, manifest: Manifest) -> None:

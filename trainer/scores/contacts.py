@@ -126,7 +126,7 @@ def _targets(run: Prepared) -> tuple[list[_Target], int]:
     """Return the records that fit into a window, in order, and the number of the others."""
     names = record_names(run.url, run.manifest)
     settings = run.settings
-    units = Units(run.url, run.manifest, buckets=settings.unit_buckets)
+    units = Units(run.url, run.manifest, buckets=settings.unit_buckets, storage=run.storage)
     found: dict[int, _Target] = {}
     too_long: set[int] = set()
     for unit in units.all:

@@ -101,7 +101,12 @@ def predictions(
 
 
 def read_checked(options: ScoreOptions) -> tuple[MutationTable, str]:
-    """Return the table and its wild type, and check all columns before the model is loaded."""
+    """Return the table and its wild type, and check all columns before the model is loaded.
+
+    Raises:
+        OptionError: OUT exists, and --overwrite is not given; or OUT is the table or a folder.
+        ThdpackError, ValueError: the table or the wild type cannot be used.
+    """
     out = Path(options.out)
     table_exists = os.path.exists(options.mutations)
     if table_exists and out.exists() and out.samefile(options.mutations):
@@ -109,6 +114,10 @@ def read_checked(options: ScoreOptions) -> tuple[MutationTable, str]:
     if out.is_dir():
         raise OptionError(
             f"--out {out} is a folder: with --mutations, OUT is the CSV file to write"
+        )
+    if out.exists() and not options.overwrite:
+        raise OptionError(
+            f"--out {out} exists: choose another --out, or replace the file with --overwrite"
         )
     table = read_mutation_table(options.mutations)
     column = COLUMNS[options.marginals]

@@ -4,7 +4,7 @@
 |---|---|
 | the model, --gelu, --init-from, --seed, --mask-probability | error: this needs a new run |
 | --tokens-per-step, --buckets-per-step | error: this needs a new run |
-| weights of datasets, --reweight | error: this needs a new run |
+| weights of datasets, --reweight, --optimizer | error: this needs a new run |
 | steps, learning rate, schedule, betas, weight decay, clipping | accepted and logged at the start |
 | --backend, --precision, --precision-layers, --quantized-init | accepted and logged at the start |
 | --valid-split | error, unless the run is finished: losses of two splits cannot be compared |
@@ -57,6 +57,12 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
             raise ValueError(
                 f"{out} holds a run with {flag(name)} {then}, not {now}: choose another --out"
             )
+    optimizer_then, optimizer_now = before.optimizer.optimizer, options.optimizer.optimizer
+    if optimizer_then != optimizer_now:
+        raise ValueError(
+            f"{out} holds a run with --optimizer {optimizer_then}, not {optimizer_now}: choose "
+            "another --out"
+        )
     batch = data.buckets_per_step
     per_step = f"{plural(batch, 'bucket')} per step"
     tokens = options.data.tokens_per_step

@@ -50,9 +50,11 @@ _ATTEMPTS: Final = 2
 attempt."""
 
 
-def append(options: AppendOptions, report: Reporter) -> Built:
+def append(options: AppendOptions, report: Reporter, *, discard_refused: bool = False) -> Built:
     """Append records to a dataset, or retire records. If nothing is new, change nothing.
 
+    Args:
+        discard_refused: see `open_dataset`.
     Raises:
         InputError: an input cannot be read or breaks a rule.
         DatasetError: the dataset is missing or damaged, or append does not support its options.
@@ -60,20 +62,21 @@ def append(options: AppendOptions, report: Reporter) -> Built:
     """
     for _ in range(_MOST_RACES):
         try:
-            return _append(options, report)
+            return _append(options, report, discard_refused)
         except LostCommitError:
             report.note("another build committed a generation meanwhile: appending to that one")
-    return _append(options, report)
+    return _append(options, report, discard_refused)
 
 
-def _append(options: AppendOptions, report: Reporter) -> Built:
-    with open_dataset(options, report) as dataset:
+def _append(options: AppendOptions, report: Reporter, discard_refused: bool) -> Built:
+    with open_dataset(options, report, discard_refused=discard_refused) as dataset:
         work = dataset.work(dataset.planned)
         found = new_inputs(dataset.planned, dataset.existing, work, dataset.phases)
         for line in found.notes:
             report.note(line)
         if found.plan.sources:
             work = dataset.work(found.plan)
+        dataset.note_other_builds(found.plan)
         retirement = _retirement(options, dataset, found, work)
         if found.plan.sources:
             dataset.save_manifest()

@@ -44,9 +44,11 @@ def compact(options: CompactOptions, report: Reporter) -> Built:
     with open_dataset(options, report, rebuild=True) as dataset:
         if is_compact(dataset.existing):
             refuse_other_sizes(dataset.existing, dataset.planned.sources)  # reading would take long
+            dataset.note_other_builds(dataset.planned)
             dataset.destination.clear(dataset.existing, dataset.work(dataset.planned))
             return Built(manifest=dataset.existing, fresh=False)
         planned = _in_order(dataset)
+        dataset.note_other_builds(planned)
         dataset.save_manifest()
         return _CompactBuild(dataset, planned).run(None)
 

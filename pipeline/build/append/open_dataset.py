@@ -17,17 +17,18 @@ from pipeline.build.destination.destination import Destination, open_destination
 from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.phases import Phases
+from pipeline.build.prepare_build import note_other_builds
 from pipeline.build.progress.reporter import Reporter
 from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.registry import EXECUTORS
 from pipeline.executors.worker_count import workers_of
 from pipeline.inputs.error_location import stdin_named
-from pipeline.inputs.expand import refuse_inside
+from pipeline.inputs.named.expand import refuse_inside
 from pipeline.storage.folder import Folder
 from pipeline.storage.read_manifest import generation_name, read_manifest
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_url
-from schemas.errors import DatasetError
+from schemas.errors import DatasetError, InputError
 from schemas.manifest import MANIFEST_NAME, Manifest
 
 
@@ -59,6 +60,10 @@ class OpenDataset:
         """Return the folder for intermediate files of a build with this plan."""
         return self.destination.work_folder(planned, self.options)
 
+    def note_other_builds(self, planned: Plan) -> None:
+        """Name the work folders of builds other than the build of this plan."""
+        note_other_builds(self.destination, planned, self.options, self.report)
+
     def save_manifest(self) -> None:
         """Save the manifest of the current generation under its number. Call this before the
         commit of the next generation.
@@ -74,12 +79,19 @@ class OpenDataset:
 
 @contextmanager
 def open_dataset(
-    options: GenerationOptions, report: Reporter, *, rebuild: bool = False
+    options: GenerationOptions,
+    report: Reporter,
+    *,
+    rebuild: bool = False,
+    discard_refused: bool = False,
 ) -> Iterator[OpenDataset]:
     """Claim a dataset, plan the build of the inputs, and start the executor.
 
     Args:
         rebuild: True if the build reads all inputs of the dataset.
+        discard_refused: True to remove the work folders in a store if an input is refused. Without
+            the input, the next build has another plan, and so another work folder. On a disk, all
+            builds share one work folder, which stays.
     Raises:
         InputError: an input cannot be read.
         DatasetError: the dataset is missing or damaged, or has options that append does not
@@ -89,10 +101,10 @@ def open_dataset(
     kind = EXECUTORS[options.executor]
     dataset = options.dataset
     out = os.path.abspath(dataset) if kind.remote and not is_url(dataset) else dataset
-    refuse_inside(out, options.inputs)
     refuse_unreachable(out)
     destination = open_destination(out)
     read_manifest(out)  # if the folder is not a dataset, the error explains why
+    refuse_inside(out, options.inputs, is_dataset=True)
     with destination.claim():
         existing = _current(destination)
         build_as = replace(build_options(options, existing, rebuild=rebuild), out=out)
@@ -100,13 +112,14 @@ def open_dataset(
         spool = destination.spool(build_as)
         with stdin_named(spool):
             planned = plan(build_as, spool=spool) if options.inputs else plan_of([])
+            discards = discard_refused and not destination.out.local
             request = ExecutorRequest(
                 out=destination.out,
                 workers=workers_of(build_as),
                 asked_workers=options.workers,
                 address=options.ray_address,
             )
-            with kind.open(request) as executor:
+            with kind.open(request) as executor, _discarding(destination, executor, discards):
                 yield OpenDataset(
                     options=build_as,
                     destination=destination,
@@ -115,6 +128,18 @@ def open_dataset(
                     existing=existing,
                     planned=absolute(planned) if kind.remote else planned,
                 )
+
+
+@contextmanager
+def _discarding(destination: Destination, executor: Executor, wanted: bool) -> Iterator[None]:
+    """If `wanted`, remove this build's work folders when an input is refused."""
+    try:
+        yield
+    except InputError:
+        if wanted:
+            executor.drain()  # a task that still runs would write into a removed folder
+            destination.discard()
+        raise
 
 
 def _current(destination: Destination) -> Manifest:

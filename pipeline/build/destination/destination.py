@@ -90,7 +90,10 @@ class Destination(Protocol):
         ...
 
     def other_builds(self, planned: Plan, options: PreprocessOptions) -> list[str]:
-        """Return the work folders of other builds that are still running or were abandoned."""
+        """Return the work folders of other builds that are still running or were abandoned.
+
+        Folders that `work_folder` has returned belong to this build.
+        """
         ...
 
     def commit(self, manifest: Manifest) -> None:
@@ -110,7 +113,7 @@ class Destination(Protocol):
         ...
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Remove the work folder of a finished build, and files and cards of earlier datasets.
+        """Remove the work folders of a finished build, and files and cards of earlier datasets.
 
         A card is a file of `thdpack card`. The cards of the committed dataset stay.
         """

@@ -106,6 +106,8 @@ class LocalDestination:
                 if not shared:
                     self._leave_nothing(created)
                 raise
+            # commands that write no intermediate files, such as `thdpack gc`, leave no folder
+            self._cleared = self._cleared or (not shared and not self.leftovers())
             if self._cleared:
                 lock.unlink(missing_ok=True)  # before the lock is released
         finally:
@@ -165,9 +167,11 @@ class LocalDestination:
             ) from error
         if not locked:
             holder = holder_of(self._work / "lock")
+            # commands that need an existing dataset have no --out
+            other = "" if (self.path / MANIFEST_NAME).exists() else ", or choose another --out"
             raise BusyError(
                 f"{self.path}: another build is running here{f' ({holder})' if holder else ''}; "
-                "wait for it, or choose another --out"
+                f"wait for it{other}"
             )
 
     def _remove_temporary_files(self) -> None:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -55,7 +55,9 @@ class ObjectDestination:
     """Name of the object that holds standard input."""
     _build: str = ""
     """Digest in the names of this build's files; "" before the map stage has finished."""
-    _work: Folder | None = None
+    _works: dict[str, Folder] = field(default_factory=dict)
+    """Work folders of this build, by the digest of their plans. A build that compares its inputs
+    with the dataset's does so under another plan."""
 
     def manifest(self) -> bytes | None:
         before = self.out.version_tag(MANIFEST_NAME)
@@ -85,19 +87,19 @@ class ObjectDestination:
                 self._build = ""
             if self._spooled:
                 self.out.remove(self._spooled)
-            if self._work is not None:
-                _remove_all(self._work)
-                self._work = None
+            for folder in self._works.values():
+                _remove_all(folder)
+            self._works.clear()
 
     def leftovers(self) -> list[str]:
         return self._unfinished(self._replaced)
 
     def other_builds(self, planned: Plan, options: PreprocessOptions) -> list[str]:
-        own = _work_digest(planned, options)
+        own = {*self._works, _work_digest(planned, options)}
         return [
             self.out.where(f"{WORK}/{name}/")
             for name in work_names(self.out.url)
-            if re.fullmatch(r"[0-9a-f]{16}", name) and name != own
+            if re.fullmatch(r"[0-9a-f]{16}", name) and name not in own
         ]
 
     @contextmanager
@@ -132,8 +134,9 @@ class ObjectDestination:
         Raises:
             BuildError: the scratch folder is a link, or it cannot be created.
         """
-        self._work = self._work_folder(_work_digest(planned, options), options)
-        return self._work
+        digest = _work_digest(planned, options)
+        self._works[digest] = self._work_folder(digest, options)
+        return self._works[digest]
 
     def _work_folder(self, digest: str, options: PreprocessOptions) -> Folder:
         if options.scratch is None:
@@ -177,7 +180,7 @@ class ObjectDestination:
             )
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Remove the work folder, the task list, spooled input, obsolete files and cards.
+        """Remove this build's work folders and task list, spooled input, obsolete files and cards.
 
         Raises:
             BuildError: another build has meanwhile committed a dataset that needs a removed file.
@@ -194,7 +197,8 @@ class ObjectDestination:
             names = [*sorted(obsolete), *spooled, *self._own_task_list(manifest)]
             with ThreadPoolExecutor(AT_ONCE) as threads:
                 list(threads.map(self.out.remove, names))
-            _remove_all(work)
+            for folder in {each.where(): each for each in (*self._works.values(), work)}.values():
+                _remove_all(folder)
         except (BuildError, DatasetError) as error:  # the dataset itself is complete
             warn_not_removed(error)
         if obsolete:
@@ -228,7 +232,7 @@ class ObjectDestination:
             committed: names of a committed dataset's files, or the text of its manifest. If they
                 match the pattern, the pattern is left out.
         """
-        work = [f"{self._work.where()}/"] if self._work else []
+        work = [f"{folder.where()}/" for folder in self._works.values()]
         return [*unfinished_files(self.out, self._build, committed), *work]
 
     def _lost(self) -> LostCommitError:

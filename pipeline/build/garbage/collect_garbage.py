@@ -4,6 +4,8 @@ A generation is kept if it is one of the last `keep` generations, or if it was r
 `grace` seconds ago. The latest generation is always kept. A file younger than `grace` stays, too,
 even if no kept generation needs it, because a running build may have written it. Readers that have
 mapped a removed shard from a local disk can still read it.
+
+Intermediate files of abandoned builds are removed, too (see `unfinished_builds.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,11 @@ from typing import Final
 from pipeline.build.destination.destination import open_destination
 from pipeline.build.destination.file_patterns import is_dataset_file
 from pipeline.build.garbage.list_files import change_times
+from pipeline.build.garbage.unfinished_builds import (
+    UnfinishedBuilds,
+    find_unfinished,
+    remove_unfinished,
+)
 from pipeline.build.hash_index.index_runs import INDEX
 from pipeline.build.hash_index.index_state import STATE, read_state
 from pipeline.storage.folder import Folder
@@ -42,12 +49,19 @@ class Garbage:
     dropped: numbers of the generations that are or would be removed
     files: size in bytes of each file that is or would be removed, by name
     waiting: number of files that no kept generation needs, but that are too young to be removed
+    unfinished: intermediate files of unfinished builds
     """
 
     kept: tuple[int, ...]
     dropped: tuple[int, ...]
     files: dict[str, int]
     waiting: int
+    unfinished: UnfinishedBuilds
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes of everything that is or would be removed."""
+        return sum(self.files.values()) + sum(self.unfinished.old.values())
 
 
 def collect_garbage(dataset: str, *, keep: int, grace: float, delete: bool) -> Garbage:
@@ -98,6 +112,7 @@ def _find(out: Folder, latest: Manifest, keep: int, before: float) -> Garbage:
         dropped=tuple(sorted(dropped)),
         files=dict(sorted(old.items())),
         waiting=len(unnamed) - len(old),
+        unfinished=find_unfinished(out, before),
     )
 
 
@@ -133,6 +148,8 @@ def _remove(out: Folder, garbage: Garbage) -> None:
     manifests = [name for name in garbage.files if name.startswith(f"{GENERATIONS}/")]
     others = [name for name in garbage.files if name not in manifests]
     try:
+        # before their shards, because a task without its marker runs again
+        remove_unfinished(out, garbage.unfinished.old)
         with ThreadPoolExecutor(AT_ONCE) as threads:
             list(threads.map(out.remove, manifests))
             list(threads.map(out.remove, others))

@@ -24,7 +24,7 @@ from pipeline.build.task_results import HashResult, MapResult, PreparedFile
 from pipeline.build.tasks import Job, MapTask
 from pipeline.inputs.content_hash import content_hash
 from pipeline.inputs.error_location import no_residue
-from pipeline.inputs.ignore import with_ignore
+from pipeline.inputs.named.ignore import with_ignore
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed, signed

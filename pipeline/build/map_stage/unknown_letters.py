@@ -12,7 +12,7 @@ from typing import Final
 from pipeline.build.build_plan import Plan
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import MapResult
-from pipeline.inputs.ignore import with_ignore
+from pipeline.inputs.named.ignore import with_ignore
 from schemas.errors import InputError
 
 _WARN_SHARE: Final = 0.05

@@ -86,7 +86,7 @@ def _retired(found: RetireCounts) -> str:
     if found.records:
         text += ", listed in retired/; readers do not skip them"
     if found.earlier:
-        text += f"; {found.earlier:,} were retired before"
+        text += f"; {found.earlier:,} retired before"
     if found.unknown:
         more = ", …" if found.unknown > len(found.unknown_ids) else ""
         match = "matches" if found.unknown == 1 else "match"

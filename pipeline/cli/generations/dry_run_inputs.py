@@ -6,7 +6,7 @@ from pipeline.build.append.build_options import build_options
 from pipeline.build.append.options import GenerationOptions
 from pipeline.build.build_plan import plan
 from pipeline.build.options import PreprocessOptions
-from pipeline.inputs.expand import refuse_inside
+from pipeline.inputs.named.expand import refuse_inside
 from pipeline.inputs.source import Source
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import OptionError
@@ -28,6 +28,6 @@ def dry_run_inputs(
     if "-" in options.inputs:
         raise OptionError("--dry-run cannot examine standard input without consuming it")
     existing = read_manifest(options.dataset)
-    refuse_inside(options.dataset, options.inputs)
+    refuse_inside(options.dataset, options.inputs, is_dataset=True)
     build = build_options(options, existing, rebuild=rebuild)
     return existing, build, plan(build).sources if options.inputs else ()

@@ -26,8 +26,11 @@ def run_gc(options: GcOptions) -> int:
             "kept_generations": found.kept,
             "removed_generations": found.dropped,
             "files": found.files,
-            "bytes": sum(found.files.values()),
+            "bytes": found.bytes,
             "too_young": found.waiting,
+            "unfinished_builds": found.unfinished.old,
+            "recent_unfinished_builds": found.unfinished.young,
+            "unfinished_array_job": found.unfinished.listed,
         }
         print(json.dumps(values))
         return 0
@@ -42,19 +45,43 @@ def _lines(found: Garbage, options: GcOptions) -> list[str]:
         if options.delete
         else [f"{size:>16,} bytes  {name}" for name, size in found.files.items()]
     )
+    if not options.delete:
+        lines += [
+            f"{size:>16,} bytes  {name}  (unfinished build)"
+            for name, size in found.unfinished.old.items()
+        ]
     lines += _kept(found.kept, options)
     removed = "removed" if options.delete else "would remove"
     if found.dropped:
         lines.append(f"{removed}: {_generations(found.dropped)}")
-    size = f"{sum(found.files.values()):,} bytes"
-    files = plural(len(found.files), "file")
-    lines.append(f"{removed}: {files}, {size}" if found.files else "nothing to remove")
+    old = found.unfinished.old
+    if found.files:
+        size = f"{sum(found.files.values()):,} bytes"
+        lines.append(f"{removed}: {plural(len(found.files), 'file')}, {size}")
+    if old:
+        lines.append(
+            f"{removed}: intermediate files of unfinished builds, {sum(old.values()):,} bytes. "
+            f"{'These builds' if options.delete else 'After that, these builds'} cannot be "
+            "resumed: the same command starts again from the beginning"
+        )
+    if not found.files and not old:
+        lines.append("nothing to remove")
     if found.waiting:
         lines.append(
             f"not removed: {plural(found.waiting, 'file')} written less than {options.grace} ago; "
             "see --grace"
         )
-    if found.files and not options.delete:
+    if found.unfinished.young:
+        builds = plural(found.unfinished.young, "unfinished build")
+        lines.append(
+            f"not removed: {builds} with files written less than {options.grace} ago; see --grace"
+        )
+    if found.unfinished.listed:
+        lines.append(
+            "not removed: an unfinished array job; finish it with `thdpack commit`, or discard it "
+            "by removing the folder .build"
+        )
+    if (found.files or old) and not options.delete:
         lines.append("add --delete to remove these files")
     return lines
 

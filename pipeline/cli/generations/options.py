@@ -125,7 +125,8 @@ class GcOptions:
     """List the files that no kept generation of a dataset needs. With --delete, remove them.
 
     The latest generation is always kept. A generation that was replaced less than --grace ago is
-    kept, too, because a training run may still read it.
+    kept, too, because a training run may still read it. The command also lists intermediate files
+    of builds that were killed and not resumed since --grace.
 
     Example: thdpack gc data/uniref50 --delete
     """
@@ -136,8 +137,8 @@ class GcOptions:
     """Number of latest generations to keep, even if they were replaced long ago."""
     grace: Annotated[str, tyro.conf.arg(metavar="TIME")] = "7d"
     """Time such as 12h or 30d. Generations that were replaced less than this time ago are kept, and
-    so are files that were written less than this time ago. Choose a time that is longer than your
-    longest training run."""
+    so are files and unfinished builds that were written less than this time ago. Choose a time that
+    is longer than your longest training run."""
     delete: bool = False
     """Remove the files. Without this option, the command changes nothing."""
     json: bool = False

@@ -66,6 +66,7 @@ FOREIGN_OPTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "plan": {
         "--dataset": "use --data",
+        "--log-json": "use --json",
         "--preset": "use --model",
         "--num-gpus": "use --gpus, as in --gpus 8xH200",
         "--steps": "use --tokens, the number of steps × the number of tokens of a step; a plan "

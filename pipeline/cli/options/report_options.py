@@ -87,7 +87,7 @@ class CardOptions:
 
     dataset: Dataset
     """Folder or URL of the dataset."""
-    out: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045 (see options.py)
+    out: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045 (see DatasetOptions)
     """Write the files into this folder, a path or URL. Default: the dataset's folder."""
     overwrite: bool = False
     """Also replace files that thdpack did not write, or that were edited later."""

@@ -45,7 +45,7 @@ class RunTaskOptions:
     index: int
     """Index of the task among the tasks of --stage, counted from 0. Without --stage, it is the
     index among the tasks of all stages."""
-    stage: Optional[Literal["map", "link", "draw", "reduce"]] = None  # noqa: UP045 (see options.py)
+    stage: Optional[Literal["map", "link", "draw", "reduce"]] = None  # noqa: UP045 (see DatasetOptions)
     """Stage of the task. All tasks of a stage must finish before the next stage starts. The stage
     `link` has tasks only with --clusters or --sample-clusters, and `draw` only with
     --sample-clusters."""
@@ -225,7 +225,8 @@ class PlanOptions:
     data: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="DATASET")
     ] = ()
-    """Folder or URL of the dataset. Required. For a mixture, name its largest dataset."""
+    """Folder or URL of the dataset. Required. For a mixture, write --data A=0.7 --data B=0.3, as
+    for `thdpack train`."""
     model: Annotated[str, tyro.conf.arg(help=_MODEL_HELP)] = "esm2-650m"
     gpus: str = "8xH200"
     """Number and kind of GPUs. The kind is H200 or H100 (80 GB). More than eight GPUs are divided
@@ -238,8 +239,8 @@ class PlanOptions:
     With 0, the plan is for 500,000 steps, as in the published ESM-2 runs, but for at most 100
     epochs of the dataset. `thdpack train` without --steps trains the same number of steps (with
     --init-from, at most 20 epochs)."""
-    log_json: bool = False
-    """Print JSON instead of text."""
+    json: bool = False
+    """Print one JSON object instead of text."""
 
     def __post_init__(self) -> None:
         check_range(self, "tokens", least=0)

@@ -24,7 +24,7 @@ from pipeline.build.reduce_stage.deduplicate import (
     mark_duplicates,
 )
 from pipeline.inputs.error_location import no_residue, stdin_named
-from pipeline.inputs.ignore import with_ignore
+from pipeline.inputs.named.ignore import with_ignore
 from pipeline.report.gather.assemble import Facts, PackedSplit, assemble, settings_of, together
 from pipeline.report.gather.compare import Side
 from pipeline.report.gather.lengths import Counted, sequences_of

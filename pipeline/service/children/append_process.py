@@ -55,7 +55,9 @@ def _outcome(request: AppendRequest) -> Appended | Refused | Failed:
     try:
         twins = _twins(request.files)
         files = [url for url in request.files if url not in twins]
-        return _appended(append(_options(request, files), JsonReporter()), request, twins)
+        # if a file is refused, the next append is of the other files
+        built = append(_options(request, files), JsonReporter(), discard_refused=True)
+        return _appended(built, request, twins)
     except InputError as error:
         refused = {error.source: _reason(error)}
         # find all refused files now, because the next attempt starts from the beginning

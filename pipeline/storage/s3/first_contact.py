@@ -1,7 +1,7 @@
-"""The first request to a store finds a closed endpoint, a missing bucket or wrong credentials.
+"""The first request to a store finds a silent or closed endpoint, a missing bucket or wrong keys.
 
-These faults are permanent, so each command looks for them before any work is done. Other faults may
-be temporary, so later requests are retried for about a minute.
+These faults are permanent, so each command looks for them before any work is done. The request has
+STALL_SECONDS. Other faults may be temporary, so later requests are retried for about a minute.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
+from pipeline.storage import retries
 from pipeline.storage.retries import call_with_deadline
 from pipeline.storage.urls import answer_of, custom_endpoint, file_system, is_missing
 from schemas.errors import DatasetError, InputError, MissingPackageError
@@ -31,20 +32,23 @@ _CORRECT_PROFILE: Final = "correct AWS_PROFILE, or add this profile to AWS's con
 
 
 def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
-    """Send one small request to the store of a dataset's URL, or connect to its web server.
+    """Send one small request to the store or web server of a dataset's URL.
 
     Paths, and URLs of other protocols, are not checked.
 
     Args:
         reading: name of a file in the folder. On S3, the first byte of this file is read. With
             None, the folder is listed, which fails for users who may read files but not list them.
+            A web server is asked for the file's size. With None, only a connection is opened.
     Raises:
         MissingPackageError: no file system is installed for the protocol.
-        DatasetError: nothing answers, the bucket is missing, or the credentials are refused.
+        DatasetError: nothing answers in time, the bucket is missing, or the store refuses the
+            credentials.
     """
     try:
         refuse_closed_endpoint(url)
-        said = _fault_of_store(url, reading) if url.startswith((*_S3, *_GCS)) else None
+        asked = url.startswith((*_S3, *_GCS)) or (url.startswith(_WEB) and reading is not None)
+        said = _fault_of_store(url, reading) if asked else None
     except MissingPackageError:
         raise
     except InputError as error:
@@ -57,7 +61,7 @@ def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
     """Check each bucket and each web server among the inputs once, as `refuse_unreachable` does.
 
     Raises:
-        InputError: nothing answers, the bucket is missing, or the credentials are refused.
+        InputError: nothing answers in time, the bucket is missing, or the credentials are refused.
     """
     seen = set()
     for url in urls:
@@ -66,7 +70,7 @@ def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
             continue
         seen.add(tuple(place))
         refuse_closed_endpoint(url)
-        said = None if url.startswith(_WEB) else _fault_of_input_store(url)
+        said = _fault_of_input_store(url)
         if said is not None:
             raise InputError(said, source=url)
 
@@ -77,6 +81,8 @@ def _fault_of_input_store(url: str) -> str | None:
     If the input is a whole bucket of S3, the bucket is listed. From any other input on S3, a byte
     is read, because users may have the right to read an object, but not the right to list.
     """
+    if url.startswith(_WEB):
+        return _fault_of_store(url, "")
     folder, _, name = url.rstrip("/").rpartition("/")
     return _fault_of_store(url, None) if folder.endswith("/") else _fault_of_store(folder, name)
 
@@ -85,13 +91,19 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
     """Send one small request; return a permanent fault and its remedy, or None.
 
     To check an object on S3, the request reads the object's first byte. A request for the object's
-    size would fail without an error code. On Google Cloud, only the bucket is looked up.
+    size would fail without an error code. On Google Cloud, only the bucket is looked up. A web
+    server is asked for the object's size.
+
+    Args:
+        reading: name of the object in the folder `url`; "" if `url` is the object itself.
     """
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")
 
     def ask() -> None:
-        if reading is not None and url.startswith(_S3):
+        if url.startswith(_WEB):
+            fs.info(f"{path.rstrip('/')}/{reading}" if reading else path)
+        elif reading is not None and url.startswith(_S3):
             fs.cat_file(f"{path.rstrip('/')}/{reading}", start=0, end=1)
         elif url.startswith(_S3):
             fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
@@ -100,9 +112,21 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
 
     try:
         call_with_deadline(ask, 0)
+    except TimeoutError:
+        return _silent(url)
     except Exception as error:  # other faults may be temporary, and later requests are retried
         return _explained(error, bucket)
     return None
+
+
+def _silent(url: str) -> str:
+    """Return the fault of a store or web server that sends no byte, and its remedy as text."""
+    address = "the address" if url.startswith(_WEB) else "AWS_ENDPOINT_URL"
+    to_check = "the network connection" + ("" if url.startswith(_GCS) else f" and {address}")
+    return (
+        f"no byte arrived in {retries.STALL_SECONDS:g} s: check {to_check}, and run the same "
+        "command again"
+    )
 
 
 def _explained(error: Exception, bucket: str) -> str | None:

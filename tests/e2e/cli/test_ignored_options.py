@@ -66,9 +66,3 @@ def test_stats_prints_the_names_of_written_files_to_standard_error(
     assert done.stderr.splitlines()[-2:] == [f"wrote {csv}", f"wrote {html}"]
     assert "wrote" not in done.stdout
     assert html.exists()
-
-
-def test_a_plan_of_several_datasets_is_refused(run: Run) -> None:
-    done = run("plan", "--data", "one", "--data", "two")
-    assert done.returncode == 2
-    assert "--data is one, two: name one dataset; for a mixture, the largest" in done.stderr

@@ -63,7 +63,6 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("plan d", "d: write an option before it: --data d"),
         ("preprocess", "INPUT and --out are missing: write `thdpack preprocess INPUT --out DATASE"),
         ("append", f"{DATASET_MISSING} append data/uniref50 INPUT`"),
-        ("plan --data d --json", "no option --json: did you mean --log-json?"),
         ("gc d --dry-run", "no option --dry-run: without --delete, `thdpack gc` only lists the fi"),
         ("watch", "INBOX and --dataset are missing: write `thdpack watch INBOX --dataset D"),
         ("bench-reader d --rank 2", "--rank is 2, expected less than --world-size, which is 1"),

@@ -157,6 +157,32 @@ def test_gc_never_removes_files_that_builds_did_not_write(
     assert all((out / name).read_text() == "mine" for name in own)
 
 
+def test_gc_removes_the_intermediate_files_of_an_abandoned_build(
+    run: Run, inputs: list[Path], tmp_path: Path
+) -> None:
+    out = grow(run, inputs[:1], tmp_path / "out", [1], *OPTIONS)
+    assert "nothing to remove" in run("gc", out).stdout
+    work = out / ".build"
+    assert not work.exists()
+    (work / "thdpack-spill-abc").mkdir(parents=True)
+    ours = ["map-000000.json", "map-000000.arrow", "thdpack-spill-abc/part"]
+    for name in (*ours, "notes.txt", "plan.json"):
+        (work / name).write_text("12345")
+    make_old(out, WEEK + 60)
+    assert "not removed: an unfinished array job" in run("gc", out, "--delete").stdout
+    (work / "plan.json").unlink()
+    assert "1 unfinished build with files" in run("gc", out, "--grace", "60d", "--delete").stdout
+    os.utime(work / "thdpack-spill-abc")
+    assert "1 unfinished build with files" in run("gc", out, "--delete").stdout
+    make_old(out, WEEK + 60)
+    os.utime(work / "thdpack-spill-abc", (0, 0))
+    assert "15 bytes  .build/  (unfinished build)" in run("gc", out).stdout
+    assert all((work / name).exists() for name in ours)
+    done = run("gc", out, "--delete")
+    assert "removed: intermediate files of unfinished builds, 15 bytes" in done.stdout
+    assert {path.name for path in work.iterdir()} == {"notes.txt", "lock"}
+
+
 def test_a_reader_keeps_reading_its_generation_while_later_ones_are_committed_and_collected(
     run: Run, inputs: list[Path], tmp_path: Path
 ) -> None:

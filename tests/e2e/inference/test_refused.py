@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.data.corpus import fasta, made_records
-from tests.helpers.processes.command_line import preprocess
+from tests.helpers.processes.command_line import preprocess, run_here
 from tests.helpers.processes.inference import (
     close,
     embed,
@@ -70,9 +70,12 @@ def test_a_wrong_option_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_missing_data_is_named(model: Path, tmp_path: Path) -> None:
+def test_missing_data_and_a_remote_destination_are_named(model: Path, tmp_path: Path) -> None:
     code, said = refused(model, "--out", tmp_path / "out")
     assert said == "thdpack embed: DATA is missing: name a dataset or FASTA files after MODEL\n"
+    assert code == 2
+    code, said = refused(model, "d", "--out", "s3://bucket/out")
+    assert "--out is s3://bucket/out, a URL: use a local folder, and copy it to the store" in said
     assert code == 2
 
 
@@ -113,6 +116,39 @@ def test_results_of_another_command_are_not_continued(
     assert code == 2
     assert f"{out} holds results of another run: the weights of MODEL were different; " in said
     assert "--layers was 2, and is now 1; --dtype was fp32, and is now fp16. Use the same" in said
+
+
+def test_a_cache_on_a_full_disk_is_refused_before_any_work(
+    model: Path, dataset: Path, tmp_path: Path
+) -> None:
+    # /proc has no free space, and nothing can be written there
+    words = (model, dataset, "--out", tmp_path / "out", "--cache-dir", "/proc/cache")
+    code, said = refused(*words)
+    assert "thdpack embed: /proc/cache: the disk has 0 bytes of free space, but the cache" in said
+    assert code == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_run_on_a_dataset_that_grew_names_the_generation_to_continue(
+    model: Path, dataset: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(dataset, tmp_path / "dataset")
+    words = (model, tmp_path / "dataset", "--out", tmp_path / "out")
+    embed(*words)
+    whole = rows(tmp_path / "out")
+    (tmp_path / "out" / ".parts").mkdir()  # as if the run had been interrupted
+    (tmp_path / "out" / "run.json").rename(tmp_path / "out" / ".parts" / "settings.json")
+    (tmp_path / "more.fasta").write_bytes(fasta(made_records(70, longest=60)))
+    assert run_here("append", tmp_path / "dataset", tmp_path / "more.fasta").returncode == 0
+    code, said = refused(*words)
+    assert code == 2
+    assert said == (
+        f"thdpack embed: {tmp_path / 'out'} holds results of generation 1 of DATA, but this "
+        "command reads generation 2. To use generation 1, add --generation 1. To use generation "
+        "2, choose another --out\n"
+    )
+    embed(*words, "--generation", 1)
+    assert rows(tmp_path / "out") == whole
 
 
 def test_the_model_of_a_run_is_its_export_or_its_last_checkpoint(

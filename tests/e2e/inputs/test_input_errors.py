@@ -32,14 +32,17 @@ def refusal(run: Run, path: Path, *options: str) -> str:
 
 def test_a_dataset_as_an_input_is_refused(run: Run, sample: Path, tmp_path: Path) -> None:
     dataset = preprocess(sample, tmp_path / "dataset")
-    assert refusal(run, dataset).startswith(
-        f"thdpack preprocess: {dataset}: a thdpack dataset, not an input"
-    )
+    said = f"not FASTA: name the FASTA files that the dataset was made from: {sample.name}"
+    assert refusal(run, dataset) == f"thdpack preprocess: {dataset}: a thdpack dataset, {said}"
     shard = next((dataset / "train").iterdir())
-    for part in (dataset / "train", dataset / "records", shard):
-        said = f"thdpack preprocess: {part}: a part of a thdpack dataset, not an input: name the "
+    for part in (dataset / "train", dataset / "records", shard, dataset / "manifest.json"):
         done = run("preprocess", part, "--out", tmp_path / "out")
-        assert (done.returncode, done.stderr.startswith(said)) == (1, True)
+        of_part = f"thdpack preprocess: {part}: a part of a thdpack dataset, {said}\n"
+        assert (done.returncode, done.stderr) == (1, of_part)
+    done = run("append", dataset, f"{dataset}/")
+    own = f"thdpack append: {dataset}/: a thdpack dataset, {said}\n"
+    assert (done.returncode, done.stderr) == (1, own)
+    assert not (tmp_path / "out").exists()
     (fasta := dataset / "train" / "x.fasta").write_bytes(FASTA)
     assert run("preprocess", fasta, "--out", tmp_path / "out").returncode == 0
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.find import find_sources
+from pipeline.inputs.named.expand import refuse_inside
 from schemas.errors import InputError
 from tests.helpers.data.corpus import read_records
 from tests.helpers.processes.command_line import REPO, Run, environment

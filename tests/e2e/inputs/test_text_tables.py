@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pipeline.inputs.expand import expand
 from pipeline.inputs.file_kinds import foreign
 from pipeline.inputs.find import find_sources
+from pipeline.inputs.named.expand import expand
 from schemas.errors import InputError
 from tests.helpers.data.corpus import digest, read_records
 from tests.helpers.processes.command_line import REPO, Run

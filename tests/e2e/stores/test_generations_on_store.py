@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
 import pytest
 
 from schemas.manifest import Manifest
+from tests.e2e.build.test_kill import kill_all
 from tests.helpers.data.corpus import digest
 from tests.helpers.data.growth import OPTIONS, SIZES, grow, write_inputs
 from tests.helpers.data.retired import read_retired, write_named_inputs
@@ -19,6 +21,13 @@ from tests.helpers.stores.store_builds import ONE_PROCESS, until
 
 OUT = "s3://bucket/sets/grown"
 YOUNG = ("--grace", "0")
+STOP = started.stopping_after_outcomes(2)
+"""Value for `setup` that stops an append after the tasks that index and map records."""
+
+
+def work_objects() -> dict[str, int]:
+    """Return the sizes of the intermediate files of builds, by name."""
+    return {k: len(content) for k, content in objects(OUT).items() if k.startswith(".build/")}
 
 
 def test_a_dataset_grows_on_a_store_as_on_a_disk(
@@ -35,10 +44,42 @@ def test_a_dataset_grows_on_a_store_as_on_a_disk(
     assert "nothing to do" in run("append", OUT, inputs[2], **SIZES).stdout
     assert "verified" in run("verify", "--deep", OUT).stdout
     for place in (OUT, near):
-        assert run("compact", place, *inputs, **SIZES).returncode == 0
+        assert run("compact", place, *reversed(inputs), **SIZES).returncode == 0
+        assert not work_objects()
         assert run("gc", place, "--delete", *YOUNG).returncode == 0
     assert digests(OUT) == digest(near)
     assert "verified" in run("verify", "--deep", OUT).stdout
+
+
+def test_later_builds_name_an_abandoned_append_and_gc_removes_its_files(
+    run: Run, store: ObjectStore, tmp_path: Path
+) -> None:
+    inputs = write_inputs(tmp_path, 3)
+    assert run("preprocess", inputs[0], "--out", OUT, *OPTIONS, **SIZES).returncode == 0
+    process = started.start("append", OUT, inputs[1], "--workers", 1, setup=STOP, **SIZES)
+    process.wait_until_stopped()
+    kill_all(process)
+    left = work_objects()
+    [work] = {name.rpartition("/")[0] for name in left}
+    note = f"1 other unfinished build here: {OUT}/{work}/. If nobody"
+    for _ in range(2):  # the second append has nothing to add
+        done = run("append", OUT, inputs[2], **SIZES)
+        assert done.returncode == 0
+        assert note in done.stderr
+        assert work_objects() == left
+    done = run("gc", OUT, "--delete")
+    assert "not removed: 1 unfinished build with files written less than 7d ago" in done.stdout
+    size = sum(left.values())
+    done = run("gc", OUT, *YOUNG)
+    assert f"{size:>16,} bytes  {work}/  (unfinished build)" in done.stdout
+    assert "After that, these builds cannot be resumed" in done.stdout
+    assert work_objects() == left
+    found = json.loads(run("gc", OUT, *YOUNG, "--delete", "--json").stdout)
+    assert found["unfinished_builds"] == {f"{work}/": size}
+    assert not work_objects()
+    done = run("compact", OUT, inputs[2], inputs[0], **SIZES)
+    assert done.returncode == 0
+    assert "unfinished" not in done.stderr
 
 
 def test_records_are_retired_on_a_store_as_on_a_disk(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 
@@ -14,6 +15,7 @@ from tests.helpers.processes.command_line import Run
 from tests.helpers.processes.services import Service
 from tests.helpers.stores.faulty_proxy import Faults
 from tests.helpers.stores.object_store import ObjectStore, objects, put
+from tests.helpers.stores.store_builds import asked
 
 LONG = "THDPACK_LONG" in os.environ
 FILES, KILLS = (60, 5) if LONG else (9, 2)
@@ -61,6 +63,21 @@ def test_on_a_store_each_file_is_taken_exactly_once_however_often_the_service_is
         metrics = check_metrics(service, manifest)
     assert metrics["thdpack_watch_files_taken_total"] == FILES
     assert metrics["thdpack_watch_files_rejected_total"] == 0
+
+
+def test_a_batch_with_a_damaged_file_leaves_no_intermediate_files(
+    run: Run, proxied: Faults, dataset: str
+) -> None:
+    """The damage shows only when a task reads the file: tasks of other files then have begun."""
+    put(f"{INBOX}/a.fasta", content_of(1))
+    put(f"{INBOX}/b.fasta.gz", gzip.compress(content_of(2))[:-8])
+    with Service(INBOX, dataset, *QUICK, "--once") as service:
+        assert service.end() == 1
+    assert asked(proxied, "PUT /.build/")
+    [rejected] = service.named("rejected")
+    assert rejected["file"] == "b.fasta.gz"
+    assert len(Manifest.from_json(objects(OUT)["manifest.json"], where=OUT).inputs) == 2
+    assert not [name for name in objects(OUT) if name.startswith(".build/")]
 
 
 def test_two_services_with_an_inbox_each_append_to_one_dataset(

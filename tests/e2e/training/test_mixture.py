@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.planning.mixture import datasets_of, mixed
 from pipeline.reader import Mixture, ShardReader
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.data.many_shards import LONGEST, OPTIONS
 from tests.helpers.processes.command_line import preprocess
 from tests.helpers.processes.runs import ROUNDING, cut, losses, start, train
 from trainer.config import DataOptions
-from trainer.readers.mixing import announcements, datasets_of, latest_announcement
-from trainer.readers.open_readers import mixed
+from trainer.readers.mixing import announcements, dataset_names, latest_announcement
 from trainer.train import main
 
 
@@ -41,12 +41,29 @@ def test_a_mixture_resumed_on_two_ranks_gives_the_losses_of_one_rank(
     assert rest.startswith(f"50 % from {many_shards}, 50 % from {other}\nstep 3 ")
     resumed = cut(whole, tmp_path / "resumed", 2)
     start(first, resumed, *flags, ranks=2, steps=4).finish()
-    for kind in ("train", "valid"):
+    names = [f"valid/{name}" for name in dataset_names([str(many_shards), str(other)])]
+    for kind in ("train", "valid", *names):
         expected, found = losses(whole, kind), losses(resumed, kind)
         assert found.keys() == expected.keys()
         assert max(abs(found[step] - expected[step]) for step in expected) < ROUNDING
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    both, *parts = [
+        line for line in lines if line["kind"].startswith("valid") and line["step"] == 4
+    ]
+    assert [line["kind"] for line in parts] == names
+    assert both["tokens"] == sum(line["tokens"] for line in parts)
+    mean = sum(line["loss"] * line["tokens"] for line in parts) / both["tokens"]
+    assert both["loss"] == pytest.approx(mean)
+    alone = train(many_shards, tmp_path / "alone", "--init-from", str(whole / "export"), steps=1)
+    assert losses(alone, "valid")[0] == pytest.approx(parts[0]["loss"], abs=ROUNDING)
+    assert not losses(alone, names[0])
     said = json.loads((whole / "options.json").read_text())["data"]["data"]
     assert said == [first, f"{other}=0.25"]
+
+
+def test_datasets_are_named_by_the_last_part_of_their_url_if_the_names_differ() -> None:
+    assert dataset_names(["s3://b/uniref50/", "data/new"]) == ["uniref50", "new"]
+    assert dataset_names(["a/set", "b/set"]) == ["a/set", "b/set"]
 
 
 def test_a_run_does_not_resume_with_other_weights_of_its_datasets(

@@ -70,6 +70,12 @@ with process_group() as topology:
         train(parse(arguments), topology)
 """
 
+DIVIDED = f"""
+import trainer.distributed.row_shards as row_shards
+row_shards.SMALLEST = 1  # the matrices of this test's model are small
+{EACH}
+"""
+
 EXCHANGE = """
 import sys, torch
 from trainer.config import ComputeOptions
@@ -103,7 +109,11 @@ def test_the_context_parallel_exchange_is_exact_for_any_number_of_heads() -> Non
 
 
 def arranged(
-    data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
+    data: Path,
+    out: Path,
+    ranks: int,
+    arrangements: tuple[tuple[str, ...], ...],
+    program: str = EACH,
 ) -> list[Path]:
     """Run several topologies one after another in the same processes; return the runs' folders."""
     runs = [out / str(number) for number in range(len(arrangements))]
@@ -111,7 +121,7 @@ def arranged(
         arguments(data, run, *flags, *WARM, steps=SHORT)
         for run, flags in zip(runs, arrangements, strict=True)
     ]
-    Job(EACH, [json.dumps(each)], ranks=ranks).finish()
+    Job(program, [json.dumps(each)], ranks=ranks).finish()
     return runs
 
 
@@ -142,6 +152,25 @@ def test_all_topologies_give_the_same_losses(
             # Rounding changes norms ten times as much as losses. Double counting would change norms
             # by 0.4.
             assert there == pytest.approx(expected, rel=10 * ROUNDING), (flags, name)
+
+
+def test_muon_gives_the_same_losses_in_all_topologies_and_resumes_in_another(
+    many_shards: Path, tmp_path: Path
+) -> None:
+    muon = ("--optimizer", "muon")
+    one = train(many_shards, tmp_path / "one", *WARM, *muon, steps=SHORT)
+    adamw = train(many_shards, tmp_path / "adamw", *WARM, steps=SHORT)
+    assert losses(one, "valid") != losses(adamw, "valid")
+    shards = ("none", "optimizer", "full")
+    arrangements = tuple((*muon, "--shard", shard) for shard in shards)
+    runs = arranged(many_shards, tmp_path, 2, arrangements, DIVIDED)
+    for run in runs:
+        check_equal(run, one)
+    for before, shard in zip(runs, (*shards[1:], shards[0]), strict=True):
+        out = cut(before, tmp_path / f"resumed-{shard}", 2)
+        each = [arguments(many_shards, out, *muon, "--shard", shard, *WARM, steps=SHORT)]
+        Job(DIVIDED, [json.dumps(each)], ranks=2).finish()
+        check_equal(out, one)
 
 
 def test_a_run_resumes_in_any_topology(many_shards: Path, whole: Path, tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +51,44 @@ def test_tasks_that_are_made_while_others_run_get_the_next_numbers() -> None:
     with ProcessExecutor(2) as executor:
         executor.run(double, [1, 2], found.__setitem__, lambda count: None, more=more())
     assert found == dict(enumerate([2, 4, *range(20, 80, 2)]))
+
+
+def wait_or_fail(task: tuple[str, Path], on_bytes: object, *, durable: bool) -> None:
+    """Begin, wait for the pipe, and write a file; or wait until another task has begun, and fail.
+
+    Raises:
+        BuildError: the task is the one that fails.
+    """
+    kind, folder = task
+    if kind == "wait":
+        (folder / "begun").touch()
+        (folder / "pipe").read_bytes()
+        (folder / "ended").touch()
+        return
+    while not (folder / "begun").exists():
+        time.sleep(0.005)
+    raise BuildError("failed")
+
+
+def test_drain_returns_when_no_task_runs_any_more(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    draining = threading.Event()
+
+    def let_go() -> None:
+        draining.wait()
+        (tmp_path / "pipe").write_bytes(b"go")
+
+    thread = threading.Thread(target=let_go)
+    thread.start()
+    with ProcessExecutor(2) as executor:
+        tasks = [("wait", tmp_path), ("fail", tmp_path)]
+        with pytest.raises(BuildError, match="failed"):
+            executor.run(wait_or_fail, tasks, lambda *_: None, lambda count: None)
+        assert not (tmp_path / "ended").exists()
+        draining.set()
+        executor.drain()
+        assert (tmp_path / "ended").exists()
+    thread.join()
 
 
 def test_at_most_two_tasks_for_each_worker_are_made_ahead() -> None:

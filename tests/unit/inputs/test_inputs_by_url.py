@@ -18,8 +18,8 @@ from pipeline.build.array_jobs.task_list import plan_tasks
 from pipeline.build.options import DatasetOptions, PreprocessOptions
 from pipeline.build.progress.reporter import reporter
 from pipeline.build.tasks import MapTask
-from pipeline.inputs.expand import _urls
 from pipeline.inputs.find import find_sources, unchanged
+from pipeline.inputs.named.expand import _urls
 from pipeline.inputs.source import Source
 from pipeline.storage.file_hash import hash_file
 from pipeline.storage.local_folder import LocalFolder

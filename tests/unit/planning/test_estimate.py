@@ -140,7 +140,7 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
     run_process: Run,
 ) -> None:
     words = ("plan", "--data", large, "--model", "esm2-3b", "--gpus", "4xH200")
-    said = json.loads(run_process(*words, "--log-json").stdout)
+    said = json.loads(run_process(*words, "--json").stdout)
     launcher, _, flags = said["command"].partition(" train ")
     wait = f"--shutdown-timeout {said['shutdown_timeout']}"
     assert launcher == f"torchrun --nproc-per-node 4 {wait} -m thdpack"
@@ -209,7 +209,7 @@ def test_the_command_of_a_plan_names_its_dataset_its_cache_folder_and_its_run_fo
     for data, cache in ((str(spaced), ""), (f"memory://plan{dataset}", CACHE)):
         if cache:
             fsspec.filesystem("memory").put(f"{dataset}/", f"/plan{dataset}", recursive=True)
-        plan = plan_training(data, "esm2-8m", "1xH200", precision="bf16", tokens=10**9)
+        plan = plan_training([data], "esm2-8m", "1xH200", precision="bf16", tokens=10**9)
         options = parse(shlex.split(plan.command)[2:])
         assert options.data.data == (data,)
         assert options.data.cache_dir == cache
@@ -261,7 +261,7 @@ def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gp
     nodes: int,
     of_a_node: int,
 ) -> None:
-    plan = plan_training(str(large), "esm2-650m", gpus, precision="bf16", tokens=0)
+    plan = plan_training([str(large)], "esm2-650m", gpus, precision="bf16", tokens=0)
     assert (plan.cluster.nodes, plan.cluster.gpus_per_node) == (nodes, of_a_node)
     options = parse(plan.command.partition(" train ")[2].split())
     assert (
@@ -273,18 +273,18 @@ def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gp
         plan.tokens, rel=1e-3
     )
     assert ("--nnodes" in plan.command) == (nodes > 1)
-    short = plan_training(str(large), "esm2-650m", gpus, precision="bf16", tokens=10**8)
+    short = plan_training([str(large)], "esm2-650m", gpus, precision="bf16", tokens=10**8)
     assert parse(short.command.partition(" train ")[2].split()).optimizer.steps < 60
 
 
 def test_a_plan_gives_torchrun_time_for_two_steps_and_a_checkpoint(large: Path, run: Run) -> None:
-    slow = plan_training(str(large), "esm2-15b", "8xH200", precision="bf16", tokens=0)
+    slow = plan_training([str(large)], "esm2-15b", "8xH200", precision="bf16", tokens=0)
     needed = 2 * seconds(slow.best.setting) + 12 * ESM2_MODELS["esm2-15b"].parameters / 1e9
     words = slow.command.partition(" -m thdpack ")[0].split()
     given = int(words[words.index("--shutdown-timeout") + 1])
     assert needed <= given < needed + 30
     for gpus, model in (("8xH200", "esm2-8m"), ("1xH200", "esm2-3b")):
-        plan = plan_training(str(large), model, gpus, precision="bf16", tokens=0)
+        plan = plan_training([str(large)], model, gpus, precision="bf16", tokens=0)
         assert "--shutdown-timeout" not in plan.command
     words = ["plan", "--data", str(large), "--model", "esm2-15b", "--gpus", "8xH200"]
     assert "all ranks together write 1 GB/s" in run(*words).stdout
@@ -297,7 +297,7 @@ def test_the_quickstart_shows_the_command_of_its_plan(
     page = "docs/quickstart-pretrain.md"
     [planning] = [words for words in shell_commands(page, "thdpack") if words[1] == "plan"]
     data, model, gpus = planning[3::2]
-    plan = plan_training(data, model, gpus, precision="bf16", tokens=0)
+    plan = plan_training([data], model, gpus, precision="bf16", tokens=0)
     planned = shlex.split(plan.command)
     [shown] = shell_commands(page, "torchrun")
     for flag in ("--buckets-per-step", "--steps"):  # these numbers depend on the dataset
@@ -309,7 +309,7 @@ def test_the_quickstart_shows_the_command_of_its_plan(
 def test_a_plan_on_small_data_has_the_batch_and_steps_that_the_trainer_chooses(
     dataset: Path, large: Path, run: Run, gpus: int
 ) -> None:
-    plan = plan_training(str(dataset), "esm2-150m", f"{gpus}xH200", precision="bf16", tokens=0)
+    plan = plan_training([str(dataset)], "esm2-150m", f"{gpus}xH200", precision="bf16", tokens=0)
     options = parse(shlex.split(plan.command.partition(" train ")[2]))
     topology = replace(single_process(torch.device("cuda")), world_size=gpus)
     default = DataOptions(tokens_per_step=2_097_152, tokens_given=False)
@@ -321,7 +321,7 @@ def test_a_plan_on_small_data_has_the_batch_and_steps_that_the_trainer_chooses(
     trained, _ = choose_steps(without_steps, read_manifest(dataset))
     assert options.optimizer.steps == trained.optimizer.steps < 10_000
     words = ("plan", "--model", "esm2-150m", "--gpus", f"{gpus}xH200", "--data")
-    assert "epochs of this dataset: the plan has a smaller batch" in run(*words, dataset).stdout
+    assert "epochs of the dataset: the plan has a smaller batch" in run(*words, dataset).stdout
     assert "smaller batch" not in run(*words, large).stdout
 
 
@@ -334,7 +334,7 @@ def test_a_plan_on_tiny_data_has_no_zeros_and_no_wrong_plurals(dataset: Path, ru
         assert not re.search(r"(?<![\d.,])1 (steps|buckets|micro-batches|GPUs)\b", text)
         assert not re.search(r"(?<![\d.,])0(\.0+)? (s|GiB|GPU-hours|seconds|steps)\b", text)
     assert "the run 1,000 tokens, 1 step: under a minute" in text
-    told = json.loads(run("plan", "--data", dataset, "--tokens", "1000", "--log-json").stdout)
+    told = json.loads(run("plan", "--data", dataset, "--tokens", "1000", "--json").stdout)
     assert told["run"]["steps"] == 1
 
 
@@ -351,11 +351,11 @@ def test_a_plan_for_several_nodes_says_how_to_use_its_command(dataset: Path, run
 def test_plans_replicate_small_models_on_each_gpu_and_large_models_on_each_node(
     large: Path,
 ) -> None:
-    plan = plan_training(str(large), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
+    plan = plan_training([str(large)], "esm2-650m", "64 x h100", precision="bf16", tokens=0)
     assert plan.cluster == Cluster(number=64, gpu="H100", nodes=8)
     assert plan.best.setting.shard == "none"
     assert "--shard" not in plan.command  # not needed: the trainer chooses --shard none by itself
-    plan = plan_training(str(large), "esm2-15b", "64 x h100", precision="bf16", tokens=0)
+    plan = plan_training([str(large)], "esm2-15b", "64 x h100", precision="bf16", tokens=0)
     assert {each.replicate for each in plan.candidates} <= {1, 8}
     assert all(each.setting.shards * each.replicate == 64 for each in plan.candidates)
     assert "--nnodes 8 " in plan.command
@@ -373,10 +373,10 @@ def test_runs_that_the_trainer_would_refuse_are_not_planned(
         assert run("preprocess", sample, "--out", tmp_path / name, *flags).returncode == 0
         with pytest.raises(ValueError, match=words):
             plan_training(
-                str(tmp_path / name), "esm2-650m", "8xH200", precision=precision, tokens=0
+                [str(tmp_path / name)], "esm2-650m", "8xH200", precision=precision, tokens=0
             )
     assert (
         run("preprocess", sample, "--out", tmp_path / "wide", "--capacity", "65536").returncode == 0
     )
     with pytest.raises(ValueError, match="fewer GPUs"):
-        plan_training(str(tmp_path / "wide"), "esm2-650m", "512xH200", precision="bf16", tokens=0)
+        plan_training([str(tmp_path / "wide")], "esm2-650m", "512xH200", precision="bf16", tokens=0)

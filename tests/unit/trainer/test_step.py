@@ -132,7 +132,7 @@ def test_adamw_is_capturable_only_after_locate_gradients() -> None:
     model = build(SMALL, ComputeOptions(backend="torch", precision="fp32"))
     fill(model, {}, seed=0, topology=single_process(CPU))
     optimizer = Optimizer(model, OptimizerOptions(), {})
-    adam = optimizer._adam
+    adam = optimizer._adam._torch
     assert not any(group["capturable"] for group in adam.param_groups)
     optimizer.locate_gradients()
     assert all(group["capturable"] for group in adam.param_groups)

@@ -30,8 +30,11 @@ def test_a_repeated_option_is_refused(words: list[str], capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("option", "remedy"),
     [
-        ("--out", "use a folder of a local or mounted file system"),
-        ("--init-from", "use a folder of a local or mounted file system"),
+        (
+            "--out",
+            "use a local folder, and copy it to the store with a command such as `aws s3 syn",
+        ),
+        ("--init-from", "copy it to a local folder first, with a command such as `aws s3"),
         ("--cache-dir", "the cache must be a folder on a local disk"),
     ],
 )
@@ -218,3 +221,11 @@ def test_without_torch_the_trainer_says_how_to_install_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "argv", ["-m"])  # sys.argv while `python -m` imports the package
     with pytest.raises(SystemExit, match=r"needs torch: .*`make train` or pip install -e"):
         importlib.reload(trainer)
+
+
+def test_with_muon_the_default_learning_rate_is_four_times_that_of_the_preset() -> None:
+    adamw = parse(["esm2-35m", "--data", "d"]).optimizer.learning_rate
+    muon = ["esm2-35m", "--data", "d", "--optimizer", "muon"]
+    assert parse(muon).optimizer.learning_rate == 4 * adamw
+    for flag in ("--lr", "--learning-rate"):
+        assert parse([*muon, flag, "3e-3"]).optimizer.learning_rate == 3e-3

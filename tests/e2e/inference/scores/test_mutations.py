@@ -102,6 +102,13 @@ def test_a_row_of_a_short_wild_type_is_short(
         *(model, "--mutations", tmp_path / "two.csv", "--out", tmp_path / "scored.csv"),
         *("--wild-type", residues, "--marginals", marginals),
     )
+    assert refused(
+        model, "--mutations", tmp_path / "two.csv", "--out", tmp_path / "scored.csv"
+    ) == (
+        2,
+        f"thdpack score: --out {tmp_path}/scored.csv exists: choose another --out, or replace the "
+        "file with --overwrite\n",
+    )
     expected = slow_log_p(log_p, residues, masked=marginals == "masked", longest=99, overlap=1)
     found = [float(row[COLUMNS[marginals]]) for row in table(tmp_path / "scored.csv")]
     assert found == pytest.approx([mutant_score(expected, each) for each in changed], abs=1e-4)

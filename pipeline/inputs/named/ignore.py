@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from pipeline.inputs.expand import Named
 from pipeline.inputs.file_names import Skipped, as_text, below, some_names
+from pipeline.inputs.named.expand import Named
 from schemas.errors import InputError
 from schemas.text.phrases import plural
 

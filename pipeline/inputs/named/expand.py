@@ -15,6 +15,14 @@ from typing import Any, Final
 
 from pipeline.inputs.file_names import Skipped, as_text, below, only_sequences
 from pipeline.inputs.formats.registry import Format
+from pipeline.inputs.named.datasets import (
+    is_dataset_folder,
+    not_an_input,
+    refuse_local_dataset,
+    refuse_remote_part,
+    skipped_dataset,
+    without_datasets,
+)
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import request_with_retries
@@ -22,9 +30,6 @@ from pipeline.storage.retries import RemoteStore
 from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
-from schemas.manifest import MANIFEST_NAME, WORK
-from schemas.records import RETIRED
-from schemas.shard import SPLITS
 
 _LISTING: Final = 600 << 20
 """A listing has the same deadline as a read of this many bytes. The deadline is long enough to list
@@ -80,18 +85,8 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
     if is_url(text):
         return _expand_url(text, format)
     path = Path(text)
-    if _is_in_dataset(path):
-        raise InputError(
-            "a part of a thdpack dataset, not an input: name the files that the dataset was built "
-            "from",
-            source=text,
-        )
+    refuse_local_dataset(text)
     if path.is_dir():
-        if is_dataset_folder(path):
-            raise InputError(
-                "a thdpack dataset, not an input: name the files that it was built from",
-                source=text,
-            )
         files, odd = _files_in(path)
         chosen, others = only_sequences(text, files, odd, format)
         return [(file, None) for file in chosen], others
@@ -105,11 +100,12 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
     return [(match, None) for match in matches], []
 
 
-def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
+def refuse_inside(out: str, inputs: tuple[str, ...], *, is_dataset: bool = False) -> None:
     """Refuse to build inside an input folder, because the next build would read the shards.
 
     Args:
         out: folder or URL of the dataset.
+        is_dataset: whether a dataset exists at `out`.
     Raises:
         InputError: the dataset is inside an input. The message names the input.
     """
@@ -122,6 +118,8 @@ def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
             if target is not None
             else f"{out.rstrip('/')}/".startswith(f"{text.rstrip('/')}/")
         ):
+            if is_dataset and _same_folder(target, out, text):
+                raise not_an_input(text, text.rstrip("/"))
             raise InputError(
                 "the dataset's folder (--out) is inside this input; choose another", source=text
             )
@@ -140,6 +138,14 @@ def _is_inside(out: Path, text: str) -> bool:
     return folder is not None and folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
 
 
+def _same_folder(target: Path | None, out: str, text: str) -> bool:
+    """Return whether an input is the dataset's own folder."""
+    folder = local_path(text)
+    if target is None or folder is None:
+        return text.rstrip("/") == out.rstrip("/")
+    return target.resolve() == folder.resolve()
+
+
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
     """Expand a URL into objects and their entries in a listing. An entry saves a later request."""
     if text.startswith(("http://", "https://")):
@@ -153,6 +159,7 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
             kind = info["type"]
         if kind not in ("directory", "missing"):
             # an existing object is read even if its name looks like a glob
+            refuse_remote_part(text, [text])
             return [(text, info)], []
         if glob.has_magic(path):
             matches = _urls(
@@ -162,15 +169,18 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
             )
             if not matches:
                 raise InputError("no object matches", source=text)
+            refuse_remote_part(text, matches)
             return list(matches.items()), []
         if kind == "missing":
             raise InputError("no such file", source=text)
         objects = _urls(
             text, path, request_with_retries(remote, lambda: fs.find(path, detail=True), _LISTING)
         )
+    refuse_remote_part(text, [text])
     folder = text.rstrip("/")
+    outside, datasets = without_datasets(text, list(objects))
     chosen, others = only_sequences(
-        text, [url for url in objects if "/." not in url.removeprefix(folder)], [], format
+        text, [url for url in outside if "/." not in url.removeprefix(folder)], datasets, format
     )
     return [(url, objects[url]) for url in chosen], others
 
@@ -216,7 +226,10 @@ def _files_in(folder: Path) -> tuple[list[str], list[Skipped]]:
     datasets: list[Skipped] = []
     for place, folders, names in os.walk(folder, onerror=refused):
         datasets += [
-            _dataset_inside(folder, Path(place, name))
+            skipped_dataset(
+                str(Path(place, name)),
+                [below(str(folder), file) for file in _paths_below(Path(place, name))],
+            )
             for name in sorted(folders)
             if is_dataset_folder(Path(place, name))
         ]
@@ -239,30 +252,10 @@ def _files_in(folder: Path) -> tuple[list[str], list[Skipped]]:
     return sorted(files, key=os.fsencode), [*skipped, *datasets]
 
 
-def is_dataset_folder(path: Path) -> bool:
-    """Return whether a folder is a dataset, or holds the files of an unfinished build."""
-    is_dataset = (path / MANIFEST_NAME).is_file() and (path / "records").is_dir()
-    return is_dataset or (path / WORK).is_dir()
-
-
-def _is_in_dataset(path: Path) -> bool:
-    """Return whether a path is a folder of shards or records of a dataset, or a file in it."""
-    if not path.is_dir() and path.suffix not in (".arrow", ".parquet"):
-        return False
-    folder = path.absolute() if path.is_dir() else path.absolute().parent
-    return folder.name in (*SPLITS, "records", RETIRED) and is_dataset_folder(folder.parent)
-
-
-def _dataset_inside(folder: Path, dataset: Path) -> Skipped:
-    """Return a dataset in an input folder as a skipped folder."""
-    names = [below(str(folder), os.path.join(*found)) for found in _paths_below(dataset)]
-    return Skipped(names=tuple(names), line=as_text(f"{dataset}: a thdpack dataset, not an input"))
-
-
-def _paths_below(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the folder of each file below a folder, and the file's name."""
+def _paths_below(folder: Path) -> Iterator[str]:
+    """Yield the path of each file below a folder."""
     for place, _, names in os.walk(folder):
-        yield from ((place, name) for name in names)
+        yield from (os.path.join(place, name) for name in names)
 
 
 def _not_a_file(path: str) -> str | None:
