@@ -10,14 +10,13 @@ OPTS ?=
 PRESET ?= esm2-tiny
 RUN ?= runs/$(PRESET)
 TESTS ?= tests
+TORCH ?=
 
 VENV := .venv
 INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(shell find packers pipeline -name "*.py[x]" -o -name "*.pxd")
 
 # Let Python write .pyc files. Without them, every process would compile torch again.
 export PYTHONDONTWRITEBYTECODE :=
-# No debug symbols: with them, compiling the kernels would take a third longer.
-export CFLAGS += -g0
 
 # Without --no-compile, pip would compile every module, used or not, on one core. Without
 # --no-build-isolation, pip would install pyarrow and Cython a second time to compile the kernels.
@@ -44,6 +43,7 @@ HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
 # compile them at the same time. Failed imports are ignored here, because the tests report them.
 IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.run, \
 	torch.distributed.tensor, torch.profiler, torch.utils.flop_counter, \
+	accelerate, lightning.pytorch, torchdata.stateful_dataloader, transformers.trainer, \
 	transformers.models.auto.modeling_auto, transformers.models.esm.modeling_esm, \
 	transformers.models.esm.tokenization_esm, datasets, Bio.SeqIO, flask_cors, \
 	hypothesis.extra.numpy, matplotlib.pyplot, moto.s3.responses, moto.server, \
@@ -112,7 +112,7 @@ $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@$(SHOW_PIP); \
 	$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
 	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
-	{ $(PIP_THDPACK) '.[report,train,hf,dev]' $(call show_problems); } & thdpack=$$!; \
+	{ $(PIP_THDPACK) '.[report,examples,dev]' $(call show_problems); } & thdpack=$$!; \
 	$(COMPILE_IMPORTED); \
 	wait $$thdpack; \
 	$(COMPILE_THDPACK); \
@@ -150,6 +150,20 @@ test-long: $(VENV)/dev ## run the tests with more killed processes and larger in
 	@echo 'running $(TESTS) with THDPACK_LONG=1 (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
+TEST_VERSIONS = deploy/packaging/test_versions.sh $(@:test-%=%) '$(PYTHON)' '$(TORCH)' '$(TESTS)'
+
+test-lowest: ## run the tests with the lowest versions that pyproject.toml allows
+	@$(TEST_VERSIONS)
+
+test-newest: ## run the tests with the newest versions of all packages
+	@$(TEST_VERSIONS)
+
+wheel: ## build the source distribution and a wheel into dist/, and check them
+	@deploy/packaging/build_wheel.sh '$(PYTHON)'
+
+try-wheel: wheel ## install the wheel of dist/ into an empty environment, and run README's commands
+	@$(PYTHON) deploy/packaging/try_wheel.py dist/*.whl
+
 # Only this target installs mlcroissant, because mlcroissant needs scipy and others (120 MB).
 check-cards: $(VENV)/dev ## validate croissant.json with mlcroissant, which this target installs
 	@$(PIP_PINNED) mlcroissant==1.1.1 $(call show_problems)
@@ -174,8 +188,9 @@ bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md 
 	$(VENV)/bin/python -m benchmarks.offline.preprocess --fasta $(FASTA)
 
 clean: ## remove .venv, caches and compiled kernels, but no datasets
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find packers pipeline -name '*.so' -delete -o -name '*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup preprocess verify stats train check test test-long check-cards test-workflows soak bench clean
+.PHONY: help setup preprocess verify stats train check test test-long test-lowest test-newest \
+	wheel try-wheel check-cards test-workflows soak bench clean
