@@ -32,7 +32,7 @@ def help_of(command: str) -> str:
     words = ["--help"]
     if command == "train":
         words = [next(iter(ESM2_MODELS)), *words]
-    text = io.StringIO()
+    text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # not StringIO: tyro asks for the encoding
     plain = {"COLUMNS": str(_WIDTH), "NO_COLOR": "1"}
     with patch.dict(os.environ, plain), redirect_stdout(text):
         try:
@@ -42,7 +42,8 @@ def help_of(command: str) -> str:
                 run_command([command, *words])
         except SystemExit:
             pass  # every parser leaves after it has printed help
-    return text.getvalue()
+    text.seek(0)
+    return text.read()
 
 
 def command_page(command: str, text: str) -> str:
@@ -94,6 +95,6 @@ def _escaped(text: str) -> str:
     """Escape characters that have a meaning in Markdown, outside of code."""
     pieces = re.split(r"(`[^`]+`)", text)
     return "".join(
-        piece if number % 2 else re.sub(r"([\\*_\[\]<>#|])", r"\\\1", piece)
+        piece if number % 2 else re.sub(r"([\\*_\[\]#])", r"\\\1", piece).replace("<", "&lt;")
         for number, piece in enumerate(pieces)
     )

@@ -31,8 +31,11 @@ ROOT_PAGES: Final = {
 NOTEBOOKS: Final = {"docs/tutorial.ipynb": "tutorial-notebook.md"}
 DECISIONS: Final = {"docs/decisions": "decisions/index.md"}
 """A folder that pages link to, and the page that lists its files."""
-GENERATED: Final = {"commands": command_pages, "api": api_pages}
-"""For each folder of generated pages: a function that returns file names and Markdown."""
+GENERATED: Final = {
+    "Options of commands": ("commands", command_pages),
+    "Python API": ("api", api_pages),
+}
+"""For sections of the navigation: the folder of the pages, and the function that makes them."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -42,11 +45,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         pages[page] = (REPO / source).read_text()
     for source, page in NOTEBOOKS.items():
         pages[page] = notebook_page(REPO / source)
-    added = {"decisions": [f"decisions/{path.name}" for path in _decisions()]}
-    for folder, generate in GENERATED.items():
+    added = {"Decisions": [f"decisions/{path.name}" for path in _decisions()]}
+    for section, (folder, generate) in GENERATED.items():
         made = {f"reference/{folder}/{name}": text for name, text in generate().items()}
         pages |= made
-        added[folder] = list(made)
+        added[section] = list(made)
     config.extra["pages"] = pages
     _fill(config.nav, added)
     return config
@@ -69,11 +72,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _fill(nav: Any, added: dict[str, list[str]]) -> None:
-    """Append pages to each section of the navigation whose title, in lower case, is in `added`."""
+    """Append the pages of `added` to the sections of the navigation with the same titles."""
     for entry in nav:
         for title, section in entry.items() if isinstance(entry, dict) else ():
             if isinstance(section, list):
-                section.extend(added.get(title.lower(), []))
+                section.extend(added.get(title, []))
                 _fill(section, added)
 
 
