@@ -169,6 +169,17 @@ check-cards: $(VENV)/dev ## validate croissant.json with mlcroissant, which this
 	@$(PIP_PINNED) mlcroissant==1.1.1 $(call show_problems)
 	@$(VENV)/bin/pytest tests/e2e/report/card --numprocesses 0
 
+# Snakemake has a virtual environment of its own, because it needs about 60 packages.
+test-workflows: $(VENV)/report ## run deploy/snakemake on the sample with Snakemake, which this target installs
+	@python3 -m venv build/workflows/venv
+	@build/workflows/venv/bin/pip install -q snakemake==9.27.1 $(call show_problems)
+	@rm -rf build/workflows/run
+	PATH="$(abspath $(VENV))/bin:$$PATH" build/workflows/venv/bin/snakemake --cores 2 \
+		--snakefile deploy/snakemake/Snakefile --directory build/workflows/run \
+		--config fasta=$(abspath data/sample.fasta)
+	grep 'nothing wrong' build/workflows/run/results/verified.txt
+	grep -c '</html>' build/workflows/run/results/report.html
+
 soak: $(VENV)/dev ## run the tests with other instruction sets, threads, seeds and users (takes hours)
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
@@ -182,4 +193,4 @@ clean: ## remove .venv, caches and compiled kernels, but no datasets
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help setup preprocess verify stats train check test test-long test-lowest test-newest \
-	wheel try-wheel check-cards soak bench clean
+	wheel try-wheel check-cards test-workflows soak bench clean
