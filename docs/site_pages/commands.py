@@ -32,7 +32,9 @@ def help_of(command: str) -> str:
     words = ["--help"]
     if command == "train":
         words = [next(iter(ESM2_MODELS)), *words]
-    text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # not StringIO: tyro asks for the encoding
+    text = io.TextIOWrapper(
+        io.BytesIO(), encoding="utf-8"
+    )  # not StringIO: tyro asks for the encoding
     plain = {"COLUMNS": str(_WIDTH), "NO_COLOR": "1"}
     with patch.dict(os.environ, plain), redirect_stdout(text):
         try:

@@ -20,7 +20,9 @@ def for_python_markdown(text: str) -> str:
     - `|` needs no backslash in the code of a table.
     - A picture for the dark theme follows the theme of the site, not of the browser.
     """
-    pictures = _PICTURE.sub(r"![\g<alt>](\g<light>#only-light)\n![\g<alt>](\g<dark>#only-dark)", text)
+    pictures = _PICTURE.sub(
+        r"![\g<alt>](\g<light>#only-light)\n![\g<alt>](\g<dark>#only-dark)", text
+    )
     lines = pictures.split("\n")
     in_code = False
     for number, line in enumerate(lines):

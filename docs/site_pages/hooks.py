@@ -89,4 +89,6 @@ def _list_of_decisions() -> str:
         path.name: re.sub(r"^# ", "", path.read_text().split("\n", 1)[0]) for path in _decisions()
     }
     lines = [f"- [{title}]({name})" for name, title in titles.items()]
-    return "\n".join(["# Decisions", "", "Reasons for the design, one decision per page.", "", *lines])
+    return "\n".join(
+        ["# Decisions", "", "Reasons for the design, one decision per page.", "", *lines]
+    )

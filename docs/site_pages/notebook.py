@@ -33,5 +33,7 @@ def _texts(outputs: list[Mapping[str, Any]]) -> Iterator[str]:
     for output in outputs:
         text = output.get("text") or output.get("data", {}).get("text/plain")
         if text is None:
-            raise ValueError(f"the notebook has an output of type {output['output_type']} without text")
+            raise ValueError(
+                f"the notebook has an output of type {output['output_type']} without text"
+            )
         yield "".join(text)
