@@ -104,6 +104,10 @@ $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 	$(call install,thdpack and torch,[train],50 s to 3 minutes)
 	@touch $@ $(VENV)/core
 
+$(VENV)/docs: $(INSTALLED_FROM) | $(VENV)/bin/python
+	$(call install,thdpack and mkdocs,[docs],45 s to 2 minutes)
+	@touch $@ $(VENV)/core
+
 # constraints.txt lists the packages of one platform. The last pip call installs packages that
 # constraints.txt does not name, such as those that only this machine's platform needs.
 $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
@@ -112,12 +116,12 @@ $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@$(SHOW_PIP); \
 	$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
 	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
-	{ $(PIP_THDPACK) '.[report,examples,dev]' $(call show_problems); } & thdpack=$$!; \
+	{ $(PIP_THDPACK) '.[report,examples,docs,dev]' $(call show_problems); } & thdpack=$$!; \
 	$(COMPILE_IMPORTED); \
 	wait $$thdpack; \
 	$(COMPILE_THDPACK); \
 	echo "installed thdpack, torch and the packages of the tests in $$SECONDS s"
-	@touch $@ $(VENV)/core $(VENV)/report $(VENV)/train
+	@touch $@ $(VENV)/core $(VENV)/report $(VENV)/train $(VENV)/docs
 
 setup: $(VENV)/dev ## install everything for tests and training, and compile the kernels
 
@@ -135,6 +139,12 @@ $(OUT)/manifest.json:
 
 train: $(VENV)/train $(OUT)/manifest.json ## train PRESET on the dataset OUT into RUN; by default a tiny model on the sample
 	$(VENV)/bin/thdpack train $(PRESET) --data $(OUT) --out $(RUN) $(OPTS)
+
+# `python -m` puts this folder on sys.path, so that docs/site_pages/ can be imported. The variable
+# hides a notice about the future of mkdocs.
+site: $(VENV)/docs ## build the documentation site into site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+	@echo 'built site/; to read and search it, run: python3 -m http.server --directory site'
 
 check: $(VENV)/dev ## run ruff, mypy --strict and import-linter
 	$(VENV)/bin/ruff check .
@@ -188,9 +198,9 @@ bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md 
 	$(VENV)/bin/python -m benchmarks.offline.preprocess --fasta $(FASTA)
 
 clean: ## remove .venv, caches and compiled kernels, but no datasets
-	rm -rf $(VENV) .venv-lowest .venv-newest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find packers pipeline -name '*.so' -delete -o -name '*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup preprocess verify stats train check test test-long test-lowest test-newest \
+.PHONY: help setup preprocess verify stats train site check test test-long test-lowest test-newest \
 	wheel try-wheel check-cards test-workflows soak bench clean

@@ -111,3 +111,30 @@ class CardOptions:
     def __post_init__(self) -> None:
         check_one_line(self.source_release, name="--source-release")
         check_one_line(self.license, name="--license")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PushOptions:
+    """Upload a dataset to the Hugging Face Hub, as one commit.
+
+    The command verifies the dataset, creates the repository if it is missing, and uploads the
+    files that the repository lacks. The commit makes all files visible together. After an
+    interruption, run the same command again: uploaded files are skipped. Files of an earlier
+    dataset in the same repository are removed from the branch, but stay in its history.
+
+    The hub must know you: run `hf auth login`, or set HF_TOKEN to a token with write access.
+
+    Example: thdpack push data/uniref50 hf://datasets/USER/uniref50 --private
+    """
+
+    dataset: Dataset
+    """Folder of the dataset."""
+    to: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")]
+    """hf://datasets/USER/NAME, where USER is a user or an organization."""
+    private: bool = False
+    """Create the repository as a private one. A public repository that exists is refused."""
+    revision: Annotated[Optional[str], tyro.conf.arg(metavar="BRANCH")] = None  # noqa: UP045
+    """Branch to commit to, created from the default branch if it is missing. Default: main."""
+
+    def __post_init__(self) -> None:
+        check_one_line(self.revision, name="--revision")
