@@ -144,10 +144,13 @@ def test_thdpack_exports_the_readers_and_imports_them_at_first_use(tmp_path: Pat
     program = """
 import sys
 import thdpack
-assert dir(thdpack) == ["Mixture", "ShardReader", "__version__"]
+assert dir(thdpack) == ["Mixture", "ShardDataset", "ShardReader", "__version__"]
 assert not {"numpy", "pyarrow", "pipeline", "schemas"} & set(sys.modules)
 from thdpack import *
+from pipeline.reader import *
 import pipeline.reader
+assert "torch" not in sys.modules
+assert thdpack.ShardDataset is pipeline.reader.ShardDataset
 import schemas
 assert thdpack.__version__ == schemas.__version__ == __version__
 assert (Mixture, ShardReader) == (pipeline.reader.Mixture, pipeline.reader.ShardReader)
