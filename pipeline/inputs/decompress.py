@@ -11,6 +11,7 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Protocol, cast
@@ -194,7 +195,10 @@ def _kind(compression: Compression) -> _Kind:
             errors=(lzma.LZMAError,),
             padded=True,
         )
-    from backports import zstd
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
 
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
     return _Kind(
