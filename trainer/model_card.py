@@ -90,7 +90,8 @@ def _lines(
         yield f"base_model: {json.dumps(base)}"
     yield "---\n"
     yield "# ESM-2 protein language model\n"
-    yield f"A masked language model, trained by thdpack {__version__}. It loads with transformers:\n"
+    yield f"A masked language model, trained by thdpack {__version__}.\n"
+    yield "It loads with transformers:\n"
     yield "```python\nfrom transformers import AutoModelForMaskedLM, AutoTokenizer\n"
     yield 'model = AutoModelForMaskedLM.from_pretrained("path/to/this/folder")'
     yield 'tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")\n```\n'
@@ -102,7 +103,8 @@ def _lines(
     yield f"| steps | {step:,} |"
     if tokens is not None:
         yield f"| tokens, without padding | {tokens:,} |"
-    yield f"| validation loss | {'see metrics.jsonl of the run' if loss is None else f'{loss:.4f}'} |"
+    measured = "see metrics.jsonl of the run" if loss is None else f"{loss:.4f}"
+    yield f"| validation loss | {measured} |"
     yield "\n<details><summary>Options of the run</summary>\n\n```json"
     yield without_credentials(options.to_json()).strip().replace("```", "` ` `")
     yield "```\n\n</details>"
