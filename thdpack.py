@@ -4,8 +4,8 @@ Importing this module puts the folder of our four packages first on sys.path. Ot
 project's `trainer`, or a `schemas` folder in the current folder, might be imported instead.
 docs/decisions/0014-import-names.md has the reasons.
 
-`from thdpack import ShardReader, Mixture` works, too. The documented name is `pipeline.reader`.
-`thdpack.__version__` is the version.
+`from thdpack import ShardReader, Mixture, ShardDataset` works, too. The documented name is
+`pipeline.reader`. `thdpack.__version__` is the version.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pipeline.reader import Mixture as Mixture
+    from pipeline.reader import ShardDataset as ShardDataset
     from pipeline.reader import ShardReader as ShardReader
     from schemas import __version__ as __version__
 
 __all__ = ["Mixture", "ShardReader", "__version__"]
+
+_NEEDS_TORCH: Final = ("ShardDataset",)
+"""Public names that are not in __all__, because `import *` must work without torch."""
 
 _OF_TRAINER: Final = ("train", "embed", "score")
 """Commands that the package `trainer` runs."""
@@ -70,14 +74,14 @@ if not TYPE_CHECKING:  # otherwise, type checkers would accept every name
 
     def __getattr__(name: str) -> Any:
         """Import a public name at first use, so that the command starts fast (PEP 562)."""
-        if name not in __all__:
+        if name not in (*__all__, *_NEEDS_TORCH):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(
             import_module("schemas" if name == "__version__" else "pipeline.reader"), name
         )
 
     def __dir__() -> list[str]:
-        return sorted(__all__)
+        return sorted((*__all__, *_NEEDS_TORCH))
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ def lazy_exports(
 
     Args:
         package: the package's `__name__`.
-        modules: exported names, for each of the package's modules.
+        modules: exported names, for each of the package's modules and those of its sub-packages.
     """
     homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
 

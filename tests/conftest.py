@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
@@ -36,6 +37,10 @@ from tests.helpers.stores.object_store import ObjectStore, object_store, point_s
 __all__ = ["PIECE_BYTES", "REPO", "InThisProcess", "Run", "command", "environment", "preprocess"]
 
 SHARED = REPO.parent / "shared" / "data"
+
+# The time that an example takes depends on the machine's load, and must not fail a test.
+hypothesis.settings.register_profile("thdpack", hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("thdpack")
 
 OurThreads = Callable[[], list[threading.Thread]]
 

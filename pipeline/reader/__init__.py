@@ -1,6 +1,7 @@
 """The streaming shard reader: buckets in one global order, which any number of ranks share.
 
 `ShardReader` reads one dataset, and `Mixture` reads several. Neither needs torch or compiled code.
+`ShardDataset` and `MaskTokens` are for torch's DataLoader, and need torch.
 """
 
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pipeline.reader.guards.fork_guard import ForkedReaderError
     from pipeline.reader.mixture import Mixture
     from pipeline.reader.shard_reader import ShardReader
+    from pipeline.reader.torch.mask_tokens import MaskTokens as MaskTokens
+    from pipeline.reader.torch.shard_dataset import ShardDataset as ShardDataset
 else:
     from schemas.lazy_exports import lazy_exports
 
@@ -31,12 +34,17 @@ else:
             "position_ids",
             "transformer_engine",
         ),
-        data_loader_guard=("DataLoaderError",),
-        fork_guard=("ForkedReaderError",),
         mixture=("Mixture",),
         shard_reader=("ShardReader",),
+        **{
+            "guards.data_loader_guard": ("DataLoaderError",),
+            "guards.fork_guard": ("ForkedReaderError",),
+            "torch.mask_tokens": ("MaskTokens",),
+            "torch.shard_dataset": ("ShardDataset",),
+        },
     )
 
+# without MaskTokens and ShardDataset, because `import *` must work without torch
 __all__ = [
     "DataLoaderError",
     "ForkedReaderError",

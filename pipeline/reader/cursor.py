@@ -104,8 +104,8 @@ class GlobalCursor(Iterator[Bucket]):
         of buckets."""
         return self._start + self._delivered * self._ranks.groups
 
-    def _until(self, end: int) -> Iterator[Bucket]:
-        """Yield this rank's buckets before the position `end`, and continue from there."""
+    def until(self, end: int) -> Iterator[Bucket]:
+        """Yield this rank's buckets before a position. Afterwards, the reader is at `end`."""
         ranks = self._ranks
         while (frontier := self._frontier()) < end:
             if frontier + (ranks.group - frontier) % ranks.groups >= end:

@@ -142,7 +142,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
         begins. The last step of an epoch may have fewer than `buckets_per_step` buckets, and some
         ranks may get one bucket less than others.
         """
-        return self._until(self._split.end_of_epoch(self._frontier()))
+        return self.until(self._split.end_of_epoch(self._frontier()))
 
     def __len__(self) -> int:
         return self._split.buckets

@@ -84,6 +84,15 @@ def stats(
             print(f"wrote {name}", file=sys.stderr)
 
 
+def serve(dataset: str, *, port: int, open_browser: bool) -> None:
+    """Serve the HTML report of a dataset; see `serve_report`."""
+    _need("jinja2", "--serve")
+    _need("polars", "reading records/")
+    from pipeline.report.web.serve import serve_report
+
+    serve_report(dataset, port=port, open_browser=open_browser)
+
+
 def _refuse_unwritable(outputs: Outputs) -> None:
     """Check the URLs of output files before any other work.
 

@@ -38,7 +38,7 @@ HEADERS = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=3_000 if os.environ.get("THDPACK_LONG") else 300)
+@settings(max_examples=3_000 if os.environ.get("THDPACK_LONG") else 300)
 @given(st.lists(HEADERS, min_size=1, max_size=20), st.randoms(use_true_random=False))
 def test_any_headers_packed_in_any_order_are_read_as_a_slow_parser_reads_them(
     headers: list[tuple[bytes, bytes]], random: Random

@@ -27,7 +27,7 @@ length_arrays = drawn_bytes.map(bytes_as_lengths)
 EXAMPLES = 600 if "THDPACK_LONG" in os.environ else 300
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(names, length_arrays, st.integers(64, 256), st.integers(1, 40))
 def test_every_sequence_is_packed_once_and_no_bucket_overflows(
     name: str,
@@ -44,7 +44,7 @@ def test_every_sequence_is_packed_once_and_no_bucket_overflows(
         assert set(buckets.tolist()) == set(range(buckets.max() + 1))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(names, length_arrays, st.integers(64, 256), st.integers(1, 40))
 def test_no_bucket_overflows_when_some_sequences_are_left_over(
     name: str,
@@ -60,7 +60,6 @@ def test_no_bucket_overflows_when_some_sequences_are_left_over(
         assert set(placed.tolist()) == set(range(placed.max() + 1))
 
 
-@settings(deadline=None)
 @given(names, length_arrays)
 def test_packing_is_deterministic(name: str, array: np.ndarray) -> None:
     first, second = (PACKERS[name](array.copy(), capacity=64, max_seqs=8) for _ in range(2))
@@ -137,7 +136,7 @@ def test_buckets_of_left_over_sequences_cost_as_much_as_other_buckets() -> None:
     assert every.size == -(-lengths.sum() // 16_384)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(length_arrays, st.integers(64, 256), st.integers(1, 40))
 def test_the_balanced_packer_never_uses_more_buckets_than_next_fit(
     array: np.ndarray, capacity: int, max_seqs: int

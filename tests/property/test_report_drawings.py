@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.report.html.flow import Flow, Node, Stream
@@ -21,7 +21,6 @@ from schemas.records import Status
 from tests.helpers.reports.made_report import made_report
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_only_a_share_of_1_is_written_as_100_percent_and_only_0_as_0_percent(share: float) -> None:
     text = percent(share)
@@ -67,7 +66,6 @@ def test_numbers_are_written_with_readable_units() -> None:
     ]
 
 
-@settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.integers(1, 10))
 def test_ticks_lie_within_the_axis_and_at_most_one_more_than_requested_is_drawn(
     low: float, span: float, most: int
@@ -78,7 +76,6 @@ def test_ticks_lie_within_the_axis_and_at_most_one_more_than_requested_is_drawn(
     assert all(low - 1e-6 * span <= tick <= high + 1e-6 * span for tick in ticks)
 
 
-@settings(deadline=None)
 @given(
     st.floats(1e-6, 1e6),
     st.floats(1.001, 1e9),
@@ -96,7 +93,6 @@ def test_an_axis_keeps_the_order_of_values_and_places_them_within_its_width(
     assert axis.at(low * ratio) == pytest.approx(100)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=40))
 def test_the_heights_of_a_histogram_are_proportional_to_its_counts(counts: list[int]) -> None:
     edges = [10.0 * i for i in range(len(counts) + 1)]
@@ -111,7 +107,6 @@ def test_the_heights_of_a_histogram_are_proportional_to_its_counts(counts: list[
         assert height == pytest.approx(max(300 * count / top, 1 if count else 0), abs=0.06)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=3, max_size=3), min_size=1, max_size=9))
 def test_the_width_of_a_stream_is_proportional_to_its_amount_and_equal_at_both_ends(
     amounts: list[list[int]],

@@ -69,7 +69,7 @@ def page_of(name: str) -> str:
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(printable)
 def test_any_name_is_shown_as_text(name: str) -> None:
     tree = Tree(page_of(name).removeprefix("<!doctype html>"))
@@ -86,14 +86,14 @@ def test_any_name_is_shown_as_text(name: str) -> None:
     assert {element for element, _ in tree.elements} <= HTML
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.text(printable_categories, min_size=61, max_size=300))
 def test_a_long_name_is_shown_in_full_in_its_tooltip(name: str) -> None:
     tree = Tree(page_of(name).removeprefix("<!doctype html>"))
     assert sum(attributes.get("title") == name for _, attributes in tree.elements) >= 3
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.text(max_size=300))
 def test_no_control_or_bidirectional_character_reaches_the_page(text: str) -> None:
     written = page_of(text)
@@ -104,7 +104,6 @@ def test_no_control_or_bidirectional_character_reaches_the_page(text: str) -> No
     assert written.encode("utf-8")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=200), st.integers(3, 80))
 def test_a_shortened_name_fits_and_keeps_both_ends(text: str, length: int) -> None:
     short = shortened(text, length)

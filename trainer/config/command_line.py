@@ -21,6 +21,7 @@ from schemas.text.option_words import check_words, one_line_errors
 from trainer.config.compute_options import ComputeOptions
 from trainer.config.options import (
     ALIASES,
+    MUON_RATE,
     DataOptions,
     OptimizerOptions,
     OutputOptions,
@@ -76,10 +77,13 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
         _refuse("--epochs and --steps both set the length of the run: give only one of them")
     if options.optimizer.epochs and options.data.reweight:
         _refuse("--reweight changes the length of an epoch: use --steps instead of --epochs")
+    optimizer = replace(options.optimizer, steps_given="--steps" in flags)
+    if optimizer.optimizer == "muon" and "--learning-rate" not in flags:
+        optimizer = replace(optimizer, learning_rate=MUON_RATE * optimizer.learning_rate)
     return replace(
         options,
         data=replace(options.data, tokens_given="--tokens-per-step" in flags),
-        optimizer=replace(options.optimizer, steps_given="--steps" in flags),
+        optimizer=optimizer,
     )
 
 

@@ -25,6 +25,9 @@ from trainer.config.compute_options import ComputeOptions
 
 Schedule = Literal["linear", "cosine", "wsd"]
 OptimizerName = Literal["adamw", "muon"]
+MUON_RATE: Final = 4.0
+"""Default learning rate of --optimizer muon, divided by the preset's. Source: the sweep in
+docs/benchmarks.md."""
 PUBLISHED_WARMUP: Final = 2_000
 """Number of warm-up steps in ESM-2's published training runs."""
 ALIASES: Final = {
@@ -117,8 +120,7 @@ class OptimizerOptions:
 
     optimizer: OptimizerName = "adamw"
     """Optimizer of the matrices of layers. adamw: as in the published runs. muon: their updates are
-    orthogonalized (NorMuon), and AdamW updates the other parameters. A resumed run keeps its
-    optimizer."""
+    orthogonalized (NorMuon), and AdamW updates the other parameters."""
     steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = field(
         default=500_000, metadata={"units": True}
     )
@@ -133,7 +135,7 @@ class OptimizerOptions:
     """Number of epochs in the run, such as 20 or 0.5, instead of --steps. The run has the smallest
     number of steps that reads this many epochs of the train split. 0: --steps decides."""
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
-    """Peak learning rate."""
+    """Peak learning rate. With --optimizer muon, the default is four times the preset's rate."""
     schedule: Schedule = "linear"
     """Schedule of the learning rate after the warm-up: linear decay, cosine decay, or wsd (warm-up,
     stable, decay). With wsd, the learning rate stays at its peak, and decays linearly in the last

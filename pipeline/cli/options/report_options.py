@@ -31,6 +31,8 @@ class StatsOptions:
     Example: thdpack stats data/uniref50 --html report.html
 
     Example: thdpack stats uniref50.fasta.gz --capacity 65536
+
+    Example: thdpack stats data/uniref50 --serve
     """
 
     inputs: Annotated[
@@ -46,6 +48,14 @@ class StatsOptions:
     """Write each table as a CSV file into this folder, a path or URL."""
     html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
     """Write one self-contained HTML page to FILE, a path or URL."""
+    serve: bool = False
+    """Show the HTML report of one dataset in a browser, at an address that the command prints. The
+    page shows the progress of a build that runs in the dataset's folder, and the new report when
+    the build commits. Ctrl-C ends the command. Only this machine can open the page."""
+    port: Annotated[Optional[int], tyro.conf.arg(metavar="PORT")] = None  # noqa: UP045
+    """Only with --serve: port of the page. Default: a free port."""
+    open: bool = False
+    """Only with --serve: also open the page in the default browser."""
     against: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(metavar="FILE"),

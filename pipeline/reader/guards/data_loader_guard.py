@@ -30,9 +30,9 @@ def read_by_number() -> DataLoaderError:
     """Return the error for a DataLoader that reads a reader's buckets by number."""
     return DataLoaderError(
         "do not pass a reader to a DataLoader, which reads buckets by number, in stored order, and "
-        "gives all of them to every rank: iterate over the reader itself (for bucket in reader). "
-        "To read by number in a DataLoader, pass a dataset of your own whose __getitem__ returns "
-        "reader[n]"
+        "gives all of them to every rank: iterate over the reader itself (for bucket in reader), "
+        "or pass ShardDataset(url) to the DataLoader. To read by number in a DataLoader, pass a "
+        "dataset of your own whose __getitem__ returns reader[n]"
     )
 
 
@@ -45,7 +45,7 @@ def repeating_workers(world_size: int) -> DataLoaderError | None:
         return None
     return DataLoaderError(
         f"this process is one of {info.num_workers} workers of a DataLoader, and the reader has "
-        f"world_size {world_size}, so the workers would deliver the same buckets: use no workers "
-        "(num_workers=0), or open the reader with rank=rank * num_workers + worker and "
-        "world_size=world_size * num_workers"
+        f"world_size {world_size}, so the workers would deliver the same buckets: use "
+        "ShardDataset, or no workers (num_workers=0), or open the reader with "
+        "rank=worker * world_size + rank and world_size=world_size * num_workers"
     )

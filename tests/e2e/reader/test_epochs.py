@@ -58,7 +58,7 @@ def end_of_epoch(counts: tuple[int, ...], position: int) -> int:
     return ends[bisect_right(ends, position)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 7), st.integers(1, 3), st.integers(1, 2), st.data())
 def test_the_ranks_together_read_the_rest_of_an_epoch_exactly_once_and_then_the_next_epoch(
     dataset: Path, groups: int, share: int, context_parallel: int, data: st.DataObject
@@ -95,7 +95,7 @@ def test_a_loop_over_epochs_reads_the_buckets_of_each_variant_once(dataset: Path
             assert numbers == list(range(first, first + counts[epoch % VARIANTS]))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 3), st.data())
 def test_an_epoch_interrupted_after_any_bucket_resumes_with_any_number_of_ranks(
     dataset: Path, groups: int, other_groups: int, share: int, data: st.DataObject

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.report.gather.records.shared_values import shared_values
@@ -33,7 +33,6 @@ ROW = st.tuples(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(ROW, max_size=60), st.permutations(SPLITS))
 def test_shared_sequences_and_clusters_match_plain_set_intersections(
     rows: list[tuple[int, int | None, str]], order: list[str]

@@ -34,7 +34,8 @@ CHANGED = {
 def test_every_changed_option_of_the_optimizer_is_announced(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert {*CHANGED, "steps_given", "epochs"} == {field.name for field in fields(OptimizerOptions)}
+    others = {"optimizer", "steps_given", "epochs"}
+    assert {*CHANGED, *others} == {field.name for field in fields(OptimizerOptions)}
     out = cut(whole, tmp_path / "run", 8)
     before = json.loads((out / "options.json").read_text())["optimizer"]
     flags = [
@@ -47,6 +48,18 @@ def test_every_changed_option_of_the_optimizer_is_announced(
         assert f"--{name.replace('_', '-')} {then} → {value}" in said
     train(many_shards, out, *flags, "--precision", "bf16")
     assert "changed from here" not in capsys.readouterr().err
+
+
+def test_a_resume_with_another_optimizer_is_refused(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    before = contents(out)
+    with pytest.raises(SystemExit):
+        train(many_shards, out, "--optimizer", "muon")
+    said = "holds a run with --optimizer adamw, not muon: choose another --out"
+    assert said in capsys.readouterr().err
+    assert contents(out) == before
 
 
 def test_a_finished_run_keeps_its_files_and_announces_no_changed_option(

@@ -90,7 +90,6 @@ def test_any_table_is_converted_as_a_slow_program_converts_it(
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=12))
-@settings(deadline=None)
 def test_each_key_is_joined_to_the_smallest_key_of_its_connected_component(
     pairs: list[tuple[int, int]],
 ) -> None:

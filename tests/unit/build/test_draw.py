@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.build.arrays.sequence_hashes import variant_seed
@@ -28,7 +28,6 @@ MEMBERS = st.lists(
 
 
 @given(st.lists(st.tuples(UINT64, UINT64), min_size=1))
-@settings(deadline=None)
 def test_draw_below_returns_the_upper_half_of_the_product(
     pairs: list[tuple[int, int]],
 ) -> None:
@@ -37,7 +36,6 @@ def test_draw_below_returns_the_upper_half_of_the_product(
 
 
 @given(MEMBERS, st.integers(0, 2**63 - 1), st.integers(0, 9))
-@settings(deadline=None)
 def test_a_variant_draws_the_members_that_python_integers_choose(
     found: list[tuple[int, int]], seed: int, variant: int
 ) -> None:

@@ -48,7 +48,7 @@ def joined(texts: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64], ND
 
 
 @given(sequences)
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 def test_windows_are_sorted_by_the_text_from_their_start_to_the_end_of_the_entry(
     texts: list[bytes],
 ) -> None:
@@ -59,7 +59,7 @@ def test_windows_are_sorted_by_the_text_from_their_start_to_the_end_of_the_entry
 
 
 @given(sequences, sequences)
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 def test_the_first_entry_that_contains_a_record_is_found(
     texts: list[bytes], records: list[bytes]
 ) -> None:
@@ -70,7 +70,7 @@ def test_the_first_entry_that_contains_a_record_is_found(
 
 
 @given(sequences, sequences)
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 def test_the_first_of_the_shortest_entries_that_a_record_contains_is_found(
     texts: list[bytes], records: list[bytes]
 ) -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.build.arrays.sequence_hashes import (
@@ -30,7 +30,6 @@ def laid_out(values: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([v for run in values for v in run] or [0], dtype=np.uint8), ends
 
 
-@settings(deadline=None)
 @given(runs, st.integers(0, 2**32 - 1))
 def test_sequences_packed_in_any_order_are_unpacked_unchanged(
     values: list[list[int]], seed: int
@@ -46,7 +45,6 @@ def test_sequences_packed_in_any_order_are_unpacked_unchanged(
     assert out.tolist() == [v for i in order for v in values[i]]
 
 
-@settings(deadline=None)
 @given(runs)
 def test_hashes_match_the_xxhash_library(values: list[list[int]]) -> None:
     tokens, ends = laid_out(values)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -16,13 +16,11 @@ from pipeline.reader.order.split_shards import shard_id
 from schemas.splitmix import mix, mix_all
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
 def test_a_keyed_permutation_contains_every_value_once(size: int, key: int) -> None:
     assert np.array_equal(np.sort(permuted(np.arange(size), size, key)), np.arange(size))
 
 
-@settings(deadline=None)
 @given(st.integers(2, 300), st.integers(1, 5))
 def test_permuting_with_an_array_of_keys_equals_permuting_with_each_key(
     size: int, runs: int
@@ -59,7 +57,6 @@ def whole(order: EpochOrder) -> list[tuple[int, int]]:
     return found
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 5), st.integers(0, 3))
 def test_an_epoch_has_every_bucket_once_and_single_lookups_give_the_same_order(
     counts: list[int], seed: int, epoch: int
@@ -76,7 +73,6 @@ def test_an_epoch_has_every_bucket_once_and_single_lookups_give_the_same_order(
 _counts = st.lists(st.integers(1, 9), min_size=1, max_size=9)
 
 
-@settings(deadline=None)
 @given(st.lists(_counts, min_size=1, max_size=5), st.integers(0, 5), st.integers(0, 11))
 def test_epoch_e_reads_every_bucket_of_variant_e_mod_k_once(
     variants: list[list[int]], seed: int, epoch: int

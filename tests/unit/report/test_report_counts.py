@@ -6,7 +6,7 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from packers.baselines import pack_next_fit
@@ -24,7 +24,6 @@ from schemas.manifest_entries import Histogram, SplitTotals
 LENGTHS = st.lists(st.integers(0, 3000), min_size=1, max_size=200)
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 100))
 def test_percentiles_match_their_definition(lengths: list[int], percent: int) -> None:
     found = Counted.of(np.array(lengths)).percentile(percent)
@@ -36,7 +35,6 @@ def each(lengths: Counted) -> list[int]:
     return np.repeat(lengths.values, lengths.counts).tolist()
 
 
-@settings(deadline=None)
 @given(LENGTHS)
 def test_counting_by_table_and_by_sorting_agree(lengths: list[int]) -> None:
     found = Counted.of(np.array(lengths))
@@ -47,7 +45,6 @@ def test_counting_by_table_and_by_sorting_agree(lengths: list[int]) -> None:
     assert (found.number, found.total) == (len(lengths), sum(lengths))
 
 
-@settings(deadline=None)
 @given(LENGTHS)
 def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width(
     lengths: list[int],
@@ -65,7 +62,6 @@ def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width(
     )
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 3000), min_size=1, max_size=100),
     st.integers(3, 600),
@@ -149,7 +145,6 @@ def test_the_spread_of_a_packing_is_that_of_the_train_split() -> None:
     assert packed(empty).spread == pooled.totals().spread > 0.1
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=60))
 def test_the_ten_most_repeated_records_are_sorted_by_count_then_by_ordinal(
     times: list[int],
@@ -160,7 +155,6 @@ def test_the_ten_most_repeated_records_are_sorted_by_count_then_by_ordinal(
     assert most_repeated(np.array(times, dtype=np.uint32)) == expected
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_counts_of_bytes_equal_those_of_bincount(values: bytes) -> None:
     found = np.ones(256, dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -38,7 +38,6 @@ def same(a: Masked, b: Masked) -> bool:
     )
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
 def test_the_hash_in_torch_equals_splitmix64_in_numpy(values: list[int]) -> None:
     numbers = np.array(values, dtype=np.uint64)

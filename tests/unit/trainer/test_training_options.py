@@ -221,3 +221,11 @@ def test_without_torch_the_trainer_says_how_to_install_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "argv", ["-m"])  # sys.argv while `python -m` imports the package
     with pytest.raises(SystemExit, match=r"needs torch: .*`make train` or pip install -e"):
         importlib.reload(trainer)
+
+
+def test_with_muon_the_default_learning_rate_is_four_times_that_of_the_preset() -> None:
+    adamw = parse(["esm2-35m", "--data", "d"]).optimizer.learning_rate
+    muon = ["esm2-35m", "--data", "d", "--optimizer", "muon"]
+    assert parse(muon).optimizer.learning_rate == 4 * adamw
+    for flag in ("--lr", "--learning-rate"):
+        assert parse([*muon, flag, "3e-3"]).optimizer.learning_rate == 3e-3

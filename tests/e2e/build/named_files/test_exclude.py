@@ -92,7 +92,6 @@ def rows_of(dataset: Path) -> list[tuple[str, Found | None]]:
 @settings(
     max_examples=400 if LONG else 15,
     derandomize=True,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.inference.parts import merged
@@ -42,7 +42,6 @@ def test_the_pieces_have_each_owned_residue_once_in_order(
     ]
 
 
-@settings(deadline=None)
 @given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 6))), st.randoms(use_true_random=False))
 def test_merged_results_keep_sums_and_means_and_are_one_row_for_each_run_of_residues(
     residues: set[tuple[int, int]], shuffle: Random
