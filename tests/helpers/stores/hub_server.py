@@ -49,7 +49,7 @@ class Hub:
     uploads: names of requests that uploaded a large file, in order.
     fail_after: number of large files after which the server refuses every upload.
     requests: method and path of each request.
-    before_commit: called before a commit is made.
+    race: True to make another commit just before each commit of a client.
     """
 
     address: str = ""
@@ -77,11 +77,18 @@ def _handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
             pass
 
         def do_GET(self) -> None:
-            self._route("GET")
+            self._route()
 
-        do_HEAD = do_POST = do_PUT = do_GET
+        def do_HEAD(self) -> None:
+            self._route()
 
-        def _route(self, _: str) -> None:
+        def do_POST(self) -> None:
+            self._route()
+
+        def do_PUT(self) -> None:
+            self._route()
+
+        def _route(self) -> None:
             method = self.command
             size = int(self.headers.get("Content-Length") or 0)
             if self.headers.get("Transfer-Encoding") == "chunked":
