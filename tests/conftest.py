@@ -102,6 +102,7 @@ TOGETHER = {
             "unit/trainer/model/test_import_checks.py",
             "unit/trainer/model/test_layer_te.py",
             "unit/trainer/model/test_model.py",
+            "unit/trainer/model/test_model_card.py",
             "unit/trainer/monitoring/test_metrics.py",
             "unit/trainer/test_feed.py",
             "unit/trainer/test_optimizer.py",

@@ -12,6 +12,7 @@ from trainer.checkpoints.new_folder import BEST, LAST
 from trainer.distributed.agreement import run_on_main
 from trainer.distributed.fsdp import full_tensor
 from trainer.model import huggingface
+from trainer.model_card import model_card, write_card
 from trainer.run import TrainingError, TrainingRun
 from trainer.validate import no_model
 
@@ -29,7 +30,8 @@ def export(run: TrainingRun) -> str:
     """
     if not run.sound:
         raise TrainingError(no_model(run.step, run.best, run.out / CHECKPOINTS / LATEST))
-    _write(run, LAST)
+    loss = run.best.loss if run.best.step == run.step else run.last_loss
+    _write(run, LAST, step=run.step, tokens=run.tokens, loss=loss)
     best = _export_best(run)
     done = f"done: {run.out / LAST} loads with transformers' AutoModelForMaskedLM"
     if run.best.loss is not None:
@@ -55,14 +57,20 @@ def _export_best(run: TrainingRun) -> bool:
     found: bool = run_on_main(run.topology, lambda: differs and path.is_dir())
     if found:
         run.checkpoints.load(name, run.model_tensors(), optional={})
-        _write(run, BEST)
+        _write(run, BEST, step=run.best.step, tokens=None, loss=run.best.loss)
     elif run.topology.is_main and (run.out / BEST).is_dir():
         shutil.rmtree(run.out / BEST)  # an earlier part of the run wrote it
     return found
 
 
-def _write(run: TrainingRun, folder: str) -> None:
-    """Write the present model to a folder inside the folder of the run."""
+def _write(
+    run: TrainingRun, folder: str, *, step: int, tokens: int | None, loss: float | None
+) -> None:
+    """Write the present model, and its card, to a folder inside the folder of the run.
+
+    Args:
+        step, tokens, loss: see `model_card`.
+    """
     tensors = {}
     for name, tensor in run.model_tensors().items():
         assembled = full_tensor(tensor)  # gathers one tensor at a time, to save memory
@@ -72,3 +80,11 @@ def _write(run: TrainingRun, folder: str) -> None:
         run.lock.check()
         longest = run.manifest.max_seq_len
         huggingface.export(run.out / folder, tensors, run.options.model, max_seq_len=longest)
+        text = model_card(
+            run.options,
+            digests=tuple(manifest.digest for manifest in run.start.readers.manifests),
+            step=step,
+            tokens=tokens,
+            loss=loss,
+        )
+        write_card(run.out / folder, text)

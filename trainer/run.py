@@ -48,6 +48,7 @@ class TrainingRun:
 
     start: the starting point of the run, with its options.
     best: the best validation so far.
+    last_loss: loss of the last validation by this process; None before it.
     sound: False if the loss of the last validation was not finite.
     """
 
@@ -72,6 +73,7 @@ class TrainingRun:
         self._build_model(start.initial)
         self.step, self.tokens = 0, 0
         self.best, self.sound = BestValidation(), True
+        self.last_loss: float | None = None
         self.checkpoints = Checkpoints(
             self.out / CHECKPOINTS, self.topology, self.lock, keep_last=options.output.keep_last
         )
@@ -181,7 +183,7 @@ class TrainingRun:
         if not self.valid:
             return False
         found = self._validated(self.valid, log)
-        self.sound = math.isfinite(found.loss)
+        self.sound, self.last_loss = math.isfinite(found.loss), found.loss
         better = (
             self.sound
             and found.tokens > 0

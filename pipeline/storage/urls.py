@@ -205,6 +205,8 @@ def protocols(fs: AbstractFileSystem) -> set[str]:
 def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
     """Return whether a file is really missing in a store. For HTTP, fsspec also raises
     FileNotFoundError if a connection failed."""
+    if type(error).__name__ == "RemoteEntryNotFoundError":  # of the Hugging Face Hub
+        return True
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__

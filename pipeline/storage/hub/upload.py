@@ -185,6 +185,8 @@ class HubRepository:
 
         try:
             return self._explaining(send)
+        except DatasetError:
+            raise
         except Exception as error:
             # never repeated: the hub may have made the commit, although its answer was lost
             raise DatasetError(
@@ -233,6 +235,8 @@ class HubRepository:
 
     def _fault(self, error: Exception) -> DatasetError | None:
         """Return an error with a remedy; None if the fault may be temporary."""
+        if status_of(error) is None and isinstance(error.__cause__, Exception):
+            error = error.__cause__  # huggingface_hub wraps errors of uploads
         if status_of(error) == 412:
             said: str | None = (
                 "another commit was made on the branch during the upload: run the same command "
