@@ -10,14 +10,13 @@ OPTS ?=
 PRESET ?= esm2-tiny
 RUN ?= runs/$(PRESET)
 TESTS ?= tests
+TORCH ?=
 
 VENV := .venv
 INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(shell find packers pipeline -name "*.py[x]" -o -name "*.pxd")
 
 # Let Python write .pyc files. Without them, every process would compile torch again.
 export PYTHONDONTWRITEBYTECODE :=
-# No debug symbols: with them, compiling the kernels would take a third longer.
-export CFLAGS += -g0
 
 # Without --no-compile, pip would compile every module, used or not, on one core. Without
 # --no-build-isolation, pip would install pyarrow and Cython a second time to compile the kernels.
@@ -161,10 +160,35 @@ test-long: $(VENV)/dev ## run the tests with more killed processes and larger in
 	@echo 'running $(TESTS) with THDPACK_LONG=1 (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
+TEST_VERSIONS = deploy/packaging/test_versions.sh $(@:test-%=%) '$(PYTHON)' '$(TORCH)' '$(TESTS)'
+
+test-lowest: ## run the tests with the lowest versions that pyproject.toml allows
+	@$(TEST_VERSIONS)
+
+test-newest: ## run the tests with the newest versions of all packages
+	@$(TEST_VERSIONS)
+
+wheel: ## build the source distribution and a wheel into dist/, and check them
+	@deploy/packaging/build_wheel.sh '$(PYTHON)'
+
+try-wheel: wheel ## install the wheel of dist/ into an empty environment, and run README's commands
+	@$(PYTHON) deploy/packaging/try_wheel.py dist/*.whl
+
 # Only this target installs mlcroissant, because mlcroissant needs scipy and others (120 MB).
 check-cards: $(VENV)/dev ## validate croissant.json with mlcroissant, which this target installs
 	@$(PIP_PINNED) mlcroissant==1.1.1 $(call show_problems)
 	@$(VENV)/bin/pytest tests/e2e/report/card --numprocesses 0
+
+# Snakemake has a virtual environment of its own, because it needs about 60 packages.
+test-workflows: $(VENV)/report ## run deploy/snakemake on the sample with Snakemake, which this target installs
+	@python3 -m venv build/workflows/venv
+	@build/workflows/venv/bin/pip install -q snakemake==9.27.1 $(call show_problems)
+	@rm -rf build/workflows/run
+	PATH="$(abspath $(VENV))/bin:$$PATH" build/workflows/venv/bin/snakemake --cores 2 \
+		--snakefile deploy/snakemake/Snakefile --directory build/workflows/run \
+		--config fasta=$(abspath data/sample.fasta)
+	grep 'nothing wrong' build/workflows/run/results/verified.txt
+	grep -c '</html>' build/workflows/run/results/report.html
 
 soak: $(VENV)/dev ## run the tests with other instruction sets, threads, seeds and users (takes hours)
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
@@ -174,8 +198,9 @@ bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md 
 	$(VENV)/bin/python -m benchmarks.offline.preprocess --fasta $(FASTA)
 
 clean: ## remove .venv, caches and compiled kernels, but no datasets
-	rm -rf $(VENV) build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find packers pipeline -name '*.so' -delete -o -name '*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup preprocess verify stats train site check test test-long check-cards soak bench clean
+.PHONY: help setup preprocess verify stats train site check test test-long test-lowest test-newest \
+	wheel try-wheel check-cards test-workflows soak bench clean

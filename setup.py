@@ -52,9 +52,9 @@ class InstallLib(install_lib):
 
 
 def extension(name: str, suffix: str) -> Extension:
-    """Describe how to compile the module `name`."""
+    """Describe how to compile `name`. Debug symbols would double the size of the wheel."""
     source = f"{name.replace('.', '/')}{suffix}"
-    return Extension(name, [source], include_dirs=INCLUDE, extra_compile_args=["-O3"])
+    return Extension(name, [source], include_dirs=INCLUDE, extra_compile_args=["-O3", "-g0"])
 
 
 setup(

@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from pipeline.build.progress.progress_file import ProgressFile
 from pipeline.build.progress.reporter import Reporter
 from pipeline.build.progress.timeline import PhaseTimes
 from pipeline.build.run_task import run_once
 from pipeline.build.task_markers import Outcome
+from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import Task
 from pipeline.executors.executor import Executor
 from pipeline.storage.folder import Folder
+from pipeline.storage.local_folder import LocalFolder
+from schemas.manifest import WORK
 from schemas.text.phrases import plural
 
 Result = TypeVar("Result")
@@ -32,6 +36,11 @@ class Phases:
     report: Reporter
     out: Folder
     times: list[PhaseTimes] = field(default_factory=list)
+    _progress: ProgressFile = field(init=False)
+
+    def __post_init__(self) -> None:
+        work = self.out.path / WORK if isinstance(self.out, LocalFolder) else None
+        object.__setattr__(self, "_progress", ProgressFile(work))  # the dataclass is frozen
 
     @property
     def resumed(self) -> bool:
@@ -55,6 +64,7 @@ class Phases:
         """
         tasks = list(tasks)
         self.report.phase(name, total_bytes)
+        self._progress.phase(name, total_bytes)
         times = PhaseTimes(name, total_bytes, began=time.time())
         self.times.append(times)
         results: dict[int, Result] = {}
@@ -63,13 +73,19 @@ class Phases:
             results[index] = outcome.result
             times.tasks.append((tasks[index].name, outcome.span))
             times.skipped += outcome.skipped
+            if isinstance(outcome.result, MapResult):
+                self._progress.records += outcome.result.records
+
+        def advance(done_bytes: int) -> None:
+            self.report.advance(done_bytes)
+            self._progress.advance(done_bytes)
 
         try:
             self.executor.run(
                 partial(run_once, out=self.out),
                 tuple(tasks),
                 keep,
-                self.report.advance,
+                advance,
                 more=None if more is None else _noted(more, tasks),
             )
         finally:

@@ -24,7 +24,7 @@ from pipeline.cli.options.build_options import (
     PreprocessArguments,
 )
 from pipeline.cli.options.default_checks import default_checks
-from pipeline.cli.options.report_options import CardOptions, StatsOptions
+from pipeline.cli.options.report_options import CardOptions, PushOptions, StatsOptions
 from pipeline.cli.options.subcommand_options import (
     BenchReaderOptions,
     CommitOptions,
@@ -69,6 +69,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record."),
     "stats": (StatsOptions, "Report on a dataset or raw sequences, or compare two."),
     "card": (CardOptions, "Describe a dataset for publication: Croissant, Hugging Face."),
+    "push": (PushOptions, "Upload a dataset to the Hugging Face Hub. Needs the extra `hf`."),
     "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
     "train": (TrainArguments, "Train an ESM-2 on a dataset. Needs the extra `train`."),
     "embed": (EmbedArguments, "Compute embeddings with a trained model. Needs `train`, too."),
@@ -88,6 +89,7 @@ _OTHER_COMMANDS: Final = {
     "retire": "`thdpack append DATASET --retire FILE`",
     **dict.fromkeys(("validate", "check"), "`thdpack verify DATASET`"),
     **dict.fromkeys(("info", "show"), "`thdpack inspect DATASET`"),
+    **dict.fromkeys(("upload", "publish"), "`thdpack push DATASET hf://datasets/USER/NAME`"),
     "build": "`thdpack preprocess INPUT --out DATASET`",
     "merge": "`thdpack append DATASET INPUT` to add records to a dataset, and `thdpack compact` to "
     "rewrite a dataset that grew as one build",

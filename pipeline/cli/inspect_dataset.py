@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pipeline.cli.options.subcommand_options import InspectOptions
 from pipeline.cli.summary import known_fates, summary_lines
 from pipeline.reader.order.split_shards import SplitShards, variant_of
 from pipeline.report.render.used_options import used_options
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import OptionError
@@ -38,6 +40,7 @@ def run_inspect(options: InspectOptions) -> int:
         ThdpackError: the dataset cannot be read, or has no such split, bucket or record.
         UsageError: --split is given without --bucket.
     """
+    options = replace(options, dataset=pinned(options.dataset))
     manifest = read_manifest(options.dataset, options.generation)
     if options.bucket is not None:
         show_bucket(manifest, options.dataset, options.split or "train", options.bucket)

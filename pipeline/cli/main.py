@@ -23,7 +23,7 @@ from schemas.text.redact import without_credentials
 
 _TASKS: Final = {
     **dict.fromkeys(("preprocess", "append", "compact"), "pipeline.build.run_task"),
-    "verify": "pipeline.build.verify.verify_dataset",
+    **dict.fromkeys(("verify", "push"), "pipeline.build.verify.verify_dataset"),
 }
 """For each subcommand that starts workers: the module that its workers import."""
 _BROKEN_PIPE: Final = 141
@@ -32,7 +32,7 @@ code is 128 + SIGPIPE, as in shells."""
 
 _COLLECTION: Final = 50_000
 """Number of new objects after which Python collects garbage."""
-_RESUMED: Final = {"preprocess", "append", "plan-tasks", "run-task", "commit"}
+_RESUMED: Final = {"preprocess", "append", "plan-tasks", "run-task", "commit", "push"}
 """Commands that resume if they are run again after an interruption."""
 
 
@@ -173,7 +173,7 @@ def _subcommand(options: Any) -> int:
     from pipeline.build.options import PreprocessOptions
     from pipeline.cli.generations.options import GcOptions, GenerationsOptions
     from pipeline.cli.options import subcommand_options as a
-    from pipeline.cli.options.report_options import CardOptions, StatsOptions
+    from pipeline.cli.options.report_options import CardOptions, PushOptions, StatsOptions
     from pipeline.service.options import WatchOptions
 
     match options:
@@ -229,6 +229,10 @@ def _subcommand(options: Any) -> int:
             from pipeline.cli.card import run_card
 
             return run_card(options)
+        case PushOptions():
+            from pipeline.cli.push import run_push
+
+            return run_push(options)
         case a.BenchReaderOptions():
             from pipeline.cli.bench_reader import run_bench_reader
 

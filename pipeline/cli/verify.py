@@ -8,6 +8,7 @@ import time
 
 from pipeline.build.verify.verify_dataset import verify_dataset
 from pipeline.cli.options.subcommand_options import VerifyOptions
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.read_manifest import read_manifest
 from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials
@@ -20,9 +21,10 @@ def run_verify(options: VerifyOptions) -> int:
         ThdpackError: the manifest is missing or damaged, or the dataset's store does not answer.
     """
     started = time.monotonic()
-    manifest = read_manifest(options.dataset, options.generation)
+    dataset = pinned(options.dataset)
+    manifest = read_manifest(dataset, options.generation)
     problems = verify_dataset(
-        options.dataset,
+        dataset,
         deep=options.deep,
         workers=options.workers,
         generation=manifest.digest,  # the dataset may grow after the manifest was read

@@ -25,6 +25,7 @@ from pipeline.reader.order.global_order import WINDOW_SHARDS, Order
 from pipeline.reader.order.split_shards import SplitShards
 from pipeline.reader.prefetch import ShardLoader
 from pipeline.reader.reader_options import ReaderOptions
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.retries import ClosedError, RemoteStore
 from pipeline.storage.urls import local_path
@@ -56,15 +57,15 @@ class SplitReader:
             InputError: no file system is installed for the URL's protocol.
             ValueError: seed, prefetch or generation is out of range.
         """
-        # `index` accepts numpy integers, too
-        seed, prefetch = index(options.seed), options.prefetch
+        seed, prefetch = index(options.seed), options.prefetch  # `index` accepts numpy integers
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed is {seed}, expected 0 ≤ seed < 2^64")
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}, expected a number of shards, at least 0")
         self._stopped = threading.Event()
+        self.url = url = pinned(url, stopped=self._stopped)
         self.manifest: Manifest = read_manifest(url, generation, stopped=self._stopped)
-        self.url, self.shape = url, BucketShape.of(self.manifest)
+        self.shape = BucketShape.of(self.manifest)
         if split not in self.manifest.shards:
             close = difflib.get_close_matches(str(split).lower(), self.manifest.shards, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
@@ -84,8 +85,7 @@ class SplitReader:
         self._checked: set[int] = set()
         self._last_numbered: tuple[int, MappedShard] | None = None
         """The shard of the last bucket read by number."""
-        self._numbered_lock = threading.Lock()
-        self._count = threading.Lock()
+        self._numbered_lock, self._count = threading.Lock(), threading.Lock()
         self.bytes_verified = 0
         self._next_use: NextUse = self._own_next_use
         self._folder = local_path(url)

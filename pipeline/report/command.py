@@ -14,6 +14,8 @@ from pipeline.inputs.file_names import looks_like_sequences
 from pipeline.report.comparison import Comparison
 from pipeline.report.gather.compare import Side, compare
 from pipeline.report.model import Report
+from pipeline.storage.hub.address import is_hub
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.urls import local_path
 from schemas.errors import OptionError
 from schemas.manifest import MANIFEST_NAME, WORK
@@ -66,6 +68,10 @@ def stats(
     if outputs.html is not None:
         _need("jinja2", "--html")
     _refuse_unwritable(outputs)
+    options = replace(
+        options,
+        inputs=tuple(pinned(name) if is_hub_dataset(name) else name for name in options.inputs),
+    )
     if read_tokens:
         _recount(options.inputs, generations)
     report = report_of(options, against, generations)
@@ -76,6 +82,15 @@ def stats(
     finally:
         for name in written:
             print(f"wrote {name}", file=sys.stderr)
+
+
+def serve(dataset: str, *, port: int, open_browser: bool) -> None:
+    """Serve the HTML report of a dataset; see `serve_report`."""
+    _need("jinja2", "--serve")
+    _need("polars", "reading records/")
+    from pipeline.report.web.serve import serve_report
+
+    serve_report(dataset, port=port, open_browser=open_browser)
 
 
 def _refuse_unwritable(outputs: Outputs) -> None:
@@ -163,6 +178,11 @@ def is_dataset(name: str) -> bool:
     return (folder / MANIFEST_NAME).exists() or any(
         next(folder.glob(pattern), None) is not None for pattern in _UNFINISHED
     )
+
+
+def is_hub_dataset(name: str) -> bool:
+    """Return True if an argument names a dataset on the Hugging Face Hub."""
+    return is_hub(name) and is_dataset(name)
 
 
 def _recount(names: Sequence[str], generations: Sequence[Generation]) -> None:

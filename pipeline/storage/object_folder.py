@@ -21,7 +21,15 @@ from pipeline.storage.folder import Part
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.ranged_file import RANGE
 from pipeline.storage.retries import AT_ONCE, RemoteStore, call_with_deadline
-from pipeline.storage.urls import answer_of, is_missing, protocols, version_tag_of
+from pipeline.storage.urls import (
+    answer_of,
+    forget_listings,
+    is_missing,
+    protocols,
+    range_options,
+    version_tag_of,
+    whole_file_options,
+)
 from schemas.errors import BuildError, DatasetError
 
 if TYPE_CHECKING:
@@ -138,7 +146,8 @@ class ObjectFolder:
         fs, path = self._reached(name)
         try:
             found: bytes = self._reading(
-                name, lambda: call_with_deadline(lambda: fs.cat_file(path, **_at_once(fs)), 0)
+                name,
+                lambda: call_with_deadline(lambda: fs.cat_file(path, **whole_file_options(fs)), 0),
             )
         except DatasetError as error:
             if is_missing(error.__cause__):
@@ -161,9 +170,9 @@ class ObjectFolder:
         def get() -> bytes:
             data: bytes = call_with_deadline(
                 lambda: (
-                    fs.cat_file(path, **_at_once(fs))
+                    fs.cat_file(path, **whole_file_options(fs))
                     if part.end is None
-                    else fs.cat_file(path, start=part.begin, end=part.end)
+                    else fs.cat_file(path, start=part.begin, end=part.end, **range_options(fs))
                 ),
                 size,
             )
@@ -199,7 +208,7 @@ class ObjectFolder:
 
     def _info(self, name: str) -> dict[str, Any] | None:
         fs, path = self._reached(name)
-        fs.invalidate_cache()
+        forget_listings(fs, self.url)
         try:
             found: dict[str, Any] = self._reading(
                 name, lambda: call_with_deadline(lambda: fs.info(path), 0)
@@ -285,8 +294,3 @@ class ObjectFolder:
 def part_bytes(size: int) -> int:
     """Return the part size for the upload of an object of `size` bytes."""
     return UPLOAD_PART * max(1, -(-size // (UPLOAD_PART * _MOST_PARTS)))
-
-
-def _at_once(fs: AbstractFileSystem) -> dict[str, int]:
-    """Return options to read a small object in one request, without a request for its size."""
-    return {"max_concurrency": 1} if "s3" in protocols(fs) else {}

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.retries import RemoteStore, call_with_deadline
 from pipeline.storage.s3.first_contact import refuse_unreachable
-from pipeline.storage.urls import file_system, is_missing, local_path
+from pipeline.storage.urls import file_system, forget_listings, is_missing, local_path
 from pipeline.storage.work_names import work_names
 from schemas.errors import DatasetError, ManifestError, NoGenerationError
 from schemas.manifest import GENERATIONS, MANIFEST_NAME, Manifest
@@ -35,13 +36,14 @@ def read_manifest(
         ManifestError: the manifest is missing or damaged, or has another version.
         NoGenerationError: the dataset has no such generation, or the generation was removed.
         DatasetError: the store cannot be reached.
-        InputError: no file system is installed for the protocol, or the endpoint is invalid.
+        InputError: no file system is installed for the protocol, or the URL or endpoint is invalid.
         ValueError: `generation` does not name a generation.
     """
     asked = parse_generation(generation)
     if local_path(str(url)) is None:
         refuse_unreachable(str(url), reading=MANIFEST_NAME)
     stopped = stopped or threading.Event()
+    url = pinned(url, stopped=stopped)
     where, text = _content(url, MANIFEST_NAME, stopped)
     if text is None:
         raise _no_dataset(url)
@@ -89,7 +91,7 @@ def _existing(url: str | Path, latest: Manifest, stopped: threading.Event) -> st
         return "the dataset has only generation 1"
     system, root = file_system(str(url))
     folder = f"{root.rstrip('/')}/{GENERATIONS}"
-    system.invalidate_cache()
+    forget_listings(system, str(url))
     try:
         paths = call_with_deadline(lambda: system.ls(folder, detail=False), 0, stopped)
     except OSError:  # for example, a web server without lists of files

@@ -18,7 +18,7 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pipeline.storage.interrupt import INTERRUPTED
-from pipeline.storage.urls import file_system, is_missing
+from pipeline.storage.urls import file_system, forget_listings, is_missing, protocols
 from schemas.errors import DatasetError
 from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials
@@ -103,7 +103,7 @@ class RemoteStore:
             ClosedError: the reader was closed.
             Exception: any error of the store.
         """
-        self._fs.invalidate_cache()  # the cache may hold the old size of a replaced object
+        forget_listings(self._fs, self.url)  # they may hold the old size of a replaced object
         return read_pieces(self._fs, f"{self._root.rstrip('/')}/{name}", self.stopped)
 
     def with_retries(self, name: str, fetch: Callable[[], T], *, doing: str = "read from") -> T:
@@ -182,7 +182,9 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
 
     def read() -> None:
         try:
-            with fs.open(path, "rb", block_size=_PIECE) as file:
+            # the hub's file system reads a file as one stream only if the block size is 0
+            block = 0 if "hf" in protocols(fs) else _PIECE
+            with fs.open(path, "rb", block_size=block) as file:
                 while not abandoned.is_set():
                     piece = file.read(_PIECE)
                     put(piece)

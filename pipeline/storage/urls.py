@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -24,10 +25,13 @@ SILENCE_SECONDS: Final = 60.0
 is no limit as long as bytes arrive."""
 
 
-_EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+_EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "hf": "hf"}
 """Extra of thdpack that each protocol needs."""
 
-_TAGS: Final = ("ETag", "etag")
+_COMMIT: Final = re.compile(r"hf://datasets/[^/@]+/[^/@]+@[0-9a-f]{40}(/|$)")
+"""Pattern of a URL that names a commit of the Hugging Face Hub, whose files never change."""
+
+_TAGS: Final = ("ETag", "etag", "blob_id")
 _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "created")
 
 _CHECKSUMS: Final = ("request_checksum_calculation", "response_checksum_validation")
@@ -110,6 +114,8 @@ def _options(url: str) -> dict[str, Any]:
     """
     if url.startswith(("s3://", "s3a://")):
         return _s3_options()
+    if url.startswith("hf://") and os.environ.get("HF_ENDPOINT"):
+        return {"endpoint": os.environ["HF_ENDPOINT"]}
     if not url.startswith(("http://", "https://")) or find_spec("aiohttp") is None:
         return {}
     import aiohttp
@@ -203,9 +209,35 @@ def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
         return False
     cause = error.__cause__
     status = (
-        getattr(cause, "status", None) or getattr(cause, "status_code", None) or answer_of(error)[0]
-    )  # three attributes, for the errors of aiohttp, Azure and AWS
+        getattr(cause, "status", None)
+        or getattr(cause, "status_code", None)
+        or getattr(getattr(cause, "response", None), "status_code", None)
+        or answer_of(error)[0]
+    )  # four attributes, for the errors of aiohttp, Azure, the Hugging Face Hub and AWS
     return cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410)
+
+
+def forget_listings(fs: AbstractFileSystem, url: str) -> None:
+    """Empty the file system's cache of listings, because they may be outdated.
+
+    Args:
+        url: URL of the file or folder to look at next. If it names a commit of the Hugging Face
+            Hub, nothing is outdated, and each new listing would cost a request.
+    """
+    if _COMMIT.match(url) is None:
+        fs.invalidate_cache()
+
+
+def whole_file_options(fs: AbstractFileSystem) -> dict[str, int]:
+    """Return options to read a whole file in one request, without a request for its size."""
+    known = protocols(fs)
+    return {"max_concurrency": 1} if "s3" in known else {"block_size": 0} if "hf" in known else {}
+
+
+def range_options(fs: AbstractFileSystem) -> dict[str, str]:
+    """Return options to read a range of a file without the bytes after it, which the file system of
+    the Hugging Face Hub would read ahead."""
+    return {"cache_type": "none"} if "hf" in protocols(fs) else {}
 
 
 def answer_of(error: BaseException) -> tuple[int | None, str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.storage.retries import ClosedError, call_with_deadline
-from pipeline.storage.urls import file_system, local_path
+from pipeline.storage.urls import file_system, forget_listings, local_path
 from schemas.manifest import WORK
 
 
@@ -25,7 +25,7 @@ def work_names(url: str) -> list[str]:
     if url.startswith(("http://", "https://")):
         return []
     fs, path = file_system(f"{url.rstrip('/')}/{WORK}")
-    fs.invalidate_cache()
+    forget_listings(fs, url)
     try:
         found: list[str] = call_with_deadline(lambda: fs.ls(path, detail=False), 0)
     except ClosedError:

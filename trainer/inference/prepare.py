@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import OptionError
 from schemas.manifest import Manifest
@@ -177,7 +178,7 @@ def resolved_compute(options: InferenceOptions, topology: Topology) -> ComputeOp
 def _dataset(options: InferenceOptions, out: Path) -> str:
     """Return the folder or URL of the dataset. For FASTA, build it first."""
     if is_dataset(options.data):
-        return options.data[0]
+        return pinned(options.data[0])
     out.mkdir(parents=True, exist_ok=True)
     return str(build_dataset(options.data, out))
 

@@ -21,6 +21,7 @@ from pipeline.build.destination.local_destination import LocalDestination
 from pipeline.build.destination.object_destination import ObjectDestination
 from pipeline.build.options import PreprocessOptions
 from pipeline.storage.folder import Folder
+from pipeline.storage.hub.address import is_hub
 from pipeline.storage.object_folder import ObjectFolder
 from pipeline.storage.urls import local_path
 from schemas.errors import OptionError
@@ -131,6 +132,11 @@ def open_destination(url: str) -> LocalDestination | ObjectDestination:
         raise OptionError("the name of the dataset's folder is empty: is a shell variable unset?")
     if url.startswith(("http://", "https://")):
         raise OptionError(f"{url}: cannot be written to; use a folder, s3:// or gs://")
+    if is_hub(url):
+        raise OptionError(
+            f"{url}: cannot be written to; use a folder, s3:// or gs://. To publish a finished "
+            "dataset on the Hugging Face Hub, use `thdpack push`"
+        )
     path = local_path(url)
     if path is None:
         return ObjectDestination(ObjectFolder(url.rstrip("/")))

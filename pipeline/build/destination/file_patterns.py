@@ -10,7 +10,7 @@ from schemas.records import RETIRED
 TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 WORK_FILE: Final = re.compile(
     r"((prepared|map|similar|clustered|link|draw|hash|reduce|verify|rest-(v\d+-)?\d+)-\d{6,}"
-    r"|mapped-[0-9a-f]{16}"
+    r"|mapped-[0-9a-f]{16}|progress"
     r"|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
     r"|((prepared|map|similar|clustered|link|draw|rest-(v\d+-)?of-(reduce|rest-(v\d+-)?\d+))-\d{6,}"
     r"|(joined|intervals|retired)-[0-9a-f]{16}|map-\d{6,}s\d{5,})\.arrow"

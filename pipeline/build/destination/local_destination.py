@@ -29,6 +29,7 @@ from pipeline.build.destination.local_access import cannot_write, refuse_links
 from pipeline.build.destination.lock_holder import holder_of, write_holder
 from pipeline.build.generations.files_beside import files_beside
 from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress.progress_file import PROGRESS_NAME
 from pipeline.storage.atomic_write import sync_folder, written_atomically
 from pipeline.storage.folder import Folder
 from pipeline.storage.local_folder import LocalFolder
@@ -39,7 +40,7 @@ from schemas.records import RETIRED
 from schemas.shard import SPLITS
 
 _REMOVE_THREADS: Final = 4
-_NO_RESULTS: Final = ("lock", "stdin")
+_NO_RESULTS: Final = ("lock", "stdin", PROGRESS_NAME)
 """Names of work files that hold no results. `stdin` is a copy of standard input, which a rerun
 reads again."""
 

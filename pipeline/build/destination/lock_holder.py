@@ -6,11 +6,13 @@ import json
 import os
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from schemas.text.redact import without_credentials
+from schemas.untrusted_json import decoded
 
 _MOST_BYTES: Final = 4096
 _MOST_COMMAND: Final = 300
@@ -29,20 +31,50 @@ def write_holder(descriptor: int) -> None:
     os.pwrite(descriptor, content, 0)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """A process that holds a lock, or held it when it was killed.
+
+    since: when it took the lock, such as 2026-01-31 12:00:00 UTC
+    """
+
+    pid: int
+    host: str
+    command: str
+    since: str
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the process ran on this machine and no longer exists."""
+        if self.host != os.uname().nodename:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except (OSError, OverflowError):  # for example, the process belongs to another user
+            return False
+        return False
+
+
+def read_holder(path: Path) -> Holder | None:
+    """Return the process that a lock file names; None if it names none."""
+    try:
+        with path.open("rb") as file:
+            return decoded(file.read(_MOST_BYTES), Holder)
+    except (OSError, ValueError):
+        return None
+
+
 def holder_of(path: Path) -> str:
     """Return who holds a lock, such as "held by pid 7 on node1 since … UTC: thdpack watch …".
 
     Return "" if the file does not say it.
     """
-    try:
-        with path.open("rb") as file:
-            holder = json.loads(file.read(_MOST_BYTES))
-        return (
-            f"held by pid {holder['pid']} on {holder['host']} since {holder['since']}: "
-            f"{holder['command']}"
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+    holder = read_holder(path)
+    if holder is None:
         return ""
+    return f"held by pid {holder.pid} on {holder.host} since {holder.since}: {holder.command}"
 
 
 def _command() -> str:

@@ -39,6 +39,19 @@ def reporter(*, as_json: bool) -> AbstractContextManager[Reporter]:
     return TerminalReporter() if sys.stderr.isatty() else nullcontext(PlainReporter())
 
 
+def progress_text(done_bytes: int, total_bytes: int, seconds: float) -> str:
+    """Return the progress of a phase that began `seconds` (> 0) ago.
+
+    total_bytes: number of bytes to read; 0 if it is not known
+    """
+    if not total_bytes:
+        return f"running, {seconds:.0f} s so far"
+    rate = done_bytes / seconds
+    left = max(total_bytes - done_bytes, 0) / rate if rate else 0
+    share = min(100.0, 100 * done_bytes / total_bytes)
+    return f"{share:.0f} %, {rate / 1e6:.0f} MB/s, about {left:.0f} s left"
+
+
 class PlainReporter:
     """Prints a line on standard error when a phase begins, and then about every ten seconds."""
 
@@ -53,16 +66,8 @@ class PlainReporter:
         now = time.monotonic()
         if now - self._said >= _PLAIN_SECONDS:
             self._said = now
-            print(f"{self._name}: {self._state(now - self._started)}", file=sys.stderr, flush=True)
-
-    def _state(self, seconds: float) -> str:
-        """Return the progress of a phase that began `seconds` ago."""
-        if not self._total:
-            return f"running, {seconds:.0f} s so far"
-        rate = self._done / seconds
-        left = max(self._total - self._done, 0) / rate if rate else 0
-        share = min(100.0, 100 * self._done / self._total)
-        return f"{share:.0f} %, {rate / 1e6:.0f} MB/s, about {left:.0f} s left"
+            state = progress_text(self._done, self._total, now - self._started)
+            print(f"{self._name}: {state}", file=sys.stderr, flush=True)
 
     def note(self, text: str, **values: Any) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -21,6 +21,7 @@ from pipeline.build.verify.verify_task import VerifyTask
 from pipeline.executors.executor import Executor
 from pipeline.executors.processes import ProcessExecutor, cores
 from pipeline.storage.folder import Folder
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
 from schemas.manifest import Manifest
@@ -40,6 +41,7 @@ def verify_dataset(
         ManifestError: the manifest is missing or damaged, or there is no such generation.
         BuildError: --deep needs more disk space, or a worker was killed.
     """
+    dataset = pinned(dataset)
     manifest = read_manifest(dataset, generation)
     with (
         tempfile.TemporaryDirectory(prefix="thdpack-verify-") as work,

@@ -11,6 +11,7 @@ from pipeline.build.retire.retired_files import retired_files
 from pipeline.cli.generations.added_files import added_files
 from pipeline.cli.generations.options import GenerationsOptions
 from pipeline.storage.folder import Folder
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import generation_name, read_manifest
 from schemas.manifest import Manifest
@@ -37,7 +38,8 @@ def run_generations(options: GenerationsOptions) -> int:
     Raises:
         ManifestError: the manifest is missing or damaged.
     """
-    rows = list(_rows(read_manifest(options.dataset), folder_of(options.dataset)))
+    dataset = pinned(options.dataset)
+    rows = list(_rows(read_manifest(dataset), folder_of(dataset)))
     if options.json:
         for row in rows:
             print(json.dumps(row))

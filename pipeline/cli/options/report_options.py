@@ -31,6 +31,8 @@ class StatsOptions:
     Example: thdpack stats data/uniref50 --html report.html
 
     Example: thdpack stats uniref50.fasta.gz --capacity 65536
+
+    Example: thdpack stats data/uniref50 --serve
     """
 
     inputs: Annotated[
@@ -46,6 +48,14 @@ class StatsOptions:
     """Write each table as a CSV file into this folder, a path or URL."""
     html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
     """Write one self-contained HTML page to FILE, a path or URL."""
+    serve: bool = False
+    """Show the HTML report of one dataset in a browser, at an address that the command prints. The
+    page shows the progress of a build that runs in the dataset's folder, and the new report when
+    the build commits. Ctrl-C ends the command. Only this machine can open the page."""
+    port: Annotated[Optional[int], tyro.conf.arg(metavar="PORT")] = None  # noqa: UP045
+    """Only with --serve: port of the page. Default: a free port."""
+    open: bool = False
+    """Only with --serve: also open the page in the default browser."""
     against: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(metavar="FILE"),
@@ -101,3 +111,30 @@ class CardOptions:
     def __post_init__(self) -> None:
         check_one_line(self.source_release, name="--source-release")
         check_one_line(self.license, name="--license")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PushOptions:
+    """Upload a dataset to the Hugging Face Hub, as one commit.
+
+    The command verifies the dataset, creates the repository if it is missing, and uploads the
+    files that the repository lacks. The commit makes all files visible together. After an
+    interruption, run the same command again: uploaded files are skipped. Files of an earlier
+    dataset in the same repository are removed from the branch, but stay in its history.
+
+    The hub must know you: run `hf auth login`, or set HF_TOKEN to a token with write access.
+
+    Example: thdpack push data/uniref50 hf://datasets/USER/uniref50 --private
+    """
+
+    dataset: Dataset
+    """Folder of the dataset."""
+    to: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")]
+    """hf://datasets/USER/NAME, where USER is a user or an organization."""
+    private: bool = False
+    """Create the repository as a private one. A public repository that exists is refused."""
+    revision: Annotated[Optional[str], tyro.conf.arg(metavar="BRANCH")] = None  # noqa: UP045
+    """Branch to commit to, created from the default branch if it is missing. Default: main."""
+
+    def __post_init__(self) -> None:
+        check_one_line(self.revision, name="--revision")

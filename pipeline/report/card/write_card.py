@@ -16,6 +16,7 @@ from pipeline.report.card.dataset_card import dataset_card
 from pipeline.report.card.stated import Stated, stated_by
 from pipeline.report.render.output_files import inside, refuse_unwritable
 from pipeline.storage.folder import Folder
+from pipeline.storage.hub.revision import pinned
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError, OptionError, ThdpackError
@@ -39,6 +40,7 @@ def write_card(
     """
     place = dataset if out is None else out
     _refuse_web_address(dataset, out)
+    dataset = pinned(dataset)
     manifest = read_manifest(dataset)
     stated = stated_by(manifest, given)
     folder = folder_of(place)
@@ -63,7 +65,7 @@ def _refuse_web_address(dataset: str, out: str | None) -> None:
     """
     if out is not None:
         refuse_unwritable("--out", out, folder=True)
-    elif dataset.startswith(("http://", "https://")):
+    elif dataset.startswith(("http://", "https://", "hf://")):
         raise OptionError(f"{dataset}: cannot be written to; name a folder with --out")
 
 

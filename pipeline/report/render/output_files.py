@@ -28,7 +28,7 @@ def refuse_unwritable(option: str, name: str, *, folder: bool = False) -> None:
         if not folder and path.is_dir():
             raise OptionError(f"{option} {name} is a folder, expected a file: {path / 'FILE'}")
         return
-    if name.startswith(("http://", "https://")):
+    if name.startswith(("http://", "https://", "hf://")):
         raise OptionError(f"{option} {name}: cannot be written to; use a path, s3:// or gs://")
     if not folder and not all(name.partition("://")[2].partition("/")[::2]):
         raise OptionError(

@@ -115,7 +115,7 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
     except TimeoutError:
         return _silent(url)
     except Exception as error:  # other faults may be temporary, and later requests are retried
-        return _explained(error, bucket)
+        return _explained(error, "" if url.startswith(_WEB) else bucket)
     return None
 
 
@@ -130,7 +130,12 @@ def _silent(url: str) -> str:
 
 
 def _explained(error: Exception, bucket: str) -> str | None:
-    """Return a permanent fault and its remedy as text; None for a fault that may be temporary."""
+    """Return a permanent fault and its remedy as text; None for a fault that may be temporary.
+
+    Args:
+        bucket: name of the bucket; "" for a web server, where a missing file is no fault of the
+            server.
+    """
     _, code, _ = answer_of(error)
     if code in _WRONG_KEYS:
         return f"the store refuses the credentials ({code}): {_SET_KEYS}"
@@ -143,7 +148,7 @@ def _explained(error: Exception, bucket: str) -> str | None:
             "the store's certificate is not trusted: "
             "set AWS_CA_BUNDLE to the file of the certificate's authority"
         )
-    if code == "NoSuchBucket" or (not code and is_missing(error)):
+    if bucket and (code == "NoSuchBucket" or (not code and is_missing(error))):
         return f"there is no S3 bucket {bucket!r}: create it, or choose another"
     return None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.packaging.try_wheel import pattern, printed_by, shown_commands
 from tests.helpers.pages import shell_commands
 from tests.helpers.processes.command_line import REPO, Run, environment, run_here
 from tests.helpers.stores.object_store import object_store, point_s3_at, put
@@ -85,18 +86,14 @@ def test_commands_on_a_page_print_what_the_page_shows(
 ) -> None:
     (tmp_path / "data").mkdir()
     shutil.copy(sample, tmp_path / "data" / "sample.fasta")
-    shown = "".join(re.findall(r"```console\n(.*?)```", (REPO / page).read_text(), flags=re.DOTALL))
-    commands = re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]
+    commands = shown_commands((REPO / page).read_text())
     assert commands
-    for text in commands:
-        line, _, output = text.partition("\n")
+    for line, output in commands:
         program, *arguments = shlex.split(line)
         assert program == "thdpack"
         done = run_here(*arguments, where=tmp_path)
         assert done.returncode == 0, done.stderr
-        # the names of written files, which are the last lines of a terminal, are in standard error
-        wrote = re.findall(r"^wrote .*\n", done.stderr, flags=re.MULTILINE)
-        printed = "".join((done.stdout, *wrote))
+        printed = printed_by(done)
         assert re.fullmatch(pattern(output), printed), f"{line} prints\n{printed}"
 
 
@@ -167,21 +164,6 @@ def test_a_page_installs_the_extras_that_its_commands_need(page: str) -> None:
     }
     assert not missing
     assert needed or page not in ("README.md", "docs/tutorial.md")
-
-
-def pattern(output: str) -> str:
-    """Return a regular expression that matches the output that a page shows.
-
-    The line `…` matches any number of lines. At the end of a line, `…` matches any text.
-    """
-    lines = [
-        r"(?:.*\n)*"
-        if line == "…"
-        else re.escape(line.removesuffix("…").rstrip())
-        + (r".*\n" if line.endswith("…") else r" *\n")
-        for line in output.splitlines()
-    ]
-    return "".join(lines)
 
 
 @pytest.mark.parametrize("page", PAGES)

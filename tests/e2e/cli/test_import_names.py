@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -16,15 +17,17 @@ from tests.helpers.data.decoys import write_decoys
 from tests.helpers.processes.command_line import REPO, environment
 
 PACKAGES = ("packers", "pipeline", "schemas", "trainer")
+DESCRIBED = ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
 OF_EXTRAS = ("torch", "safetensors", "transformers", "datasets", "jinja2", "polars", "s3fs", "ray")
-BUILD_WHEEL = """
+BUILD = """
 import sys
 import Cython.Build
 Cython.Build.cythonize = lambda modules, **options: []
-sys.argv = ["setup.py", "bdist_wheel"]
+sys.argv = ["setup.py", "sdist", "bdist_wheel"]
 exec(compile(open("setup.py").read(), "setup.py", "exec"))
 """
-"""Program that builds a wheel without kernels, because compiling them takes 15 seconds."""
+"""Program that builds a source distribution, and a wheel without kernels, because compiling them
+takes 15 seconds."""
 
 
 def python(*words: object, where: Path, found: Path = REPO) -> subprocess.CompletedProcess[str]:
@@ -122,6 +125,20 @@ def test_if_another_package_was_imported_before_ours_the_error_names_both(
     )
 
 
+def test_if_python_would_import_another_package_the_error_of_pipeline_names_both(
+    tmp_path: Path,
+) -> None:
+    theirs = tmp_path / "schemas" / "__init__.py"
+    theirs.parent.mkdir()
+    theirs.write_text("raise RuntimeError('imported')")
+    done = python("-c", "import pipeline.reader", where=tmp_path)
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
+    assert str(theirs) in error
+    assert str(REPO / "schemas" / "__init__.py") in error
+    assert "import thdpack before pipeline" in error
+    assert python("-c", "import thdpack, pipeline.reader", where=tmp_path).returncode == 0
+
+
 def test_thdpack_exports_the_readers_and_imports_them_at_first_use(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text("raise RuntimeError('not ours')")
     program = """
@@ -145,15 +162,18 @@ from thdpack import Reader
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel without kernels, from a copy of the repo that contains one generated C file."""
+    """Build a wheel without kernels, from a copy of the repo that contains one generated C file.
+
+    The source distribution is in the same folder.
+    """
     folder = tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "setup.py", "thdpack.py", "README.md", "LICENSE"):
+    for name in (*DESCRIBED, "thdpack.py"):
         shutil.copy(REPO / name, folder)
     for package in (*PACKAGES, "tests"):
         left_out = shutil.ignore_patterns("__pycache__", "*.so", "*.c")
         shutil.copytree(REPO / package, folder / package, ignore=left_out)
     (folder / "packers" / "balanced_kernel.c").write_text("generated")
-    done = python("-c", BUILD_WHEEL, where=folder, found=folder)
+    done = python("-c", BUILD, where=folder, found=folder)
     assert done.returncode == 0, done.stderr
     [path] = (folder / "dist").glob("*.whl")
     return path
@@ -162,14 +182,35 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_has_our_packages_in_one_folder_and_no_generated_c_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        described = {name.partition(".dist-info/")[2] for name in archive.namelist()} - {""}
         assert archive.read("thdpack.pth") == b"thdpack_packages\n"
+        [commands] = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        assert b"thdpack = thdpack:main" in archive.read(commands)
+    assert described >= {"METADATA", "entry_points.txt", "licenses/LICENSE"}
     files = [path for package in PACKAGES for path in (REPO / package).rglob("*.*")]
     expected = {
         f"thdpack_packages/{path.relative_to(REPO)}"
         for path in files
         if path.suffix in (".py", ".pyi", ".typed", ".jinja", ".css")
     }
+    assert {f"thdpack_packages/{package}/py.typed" for package in PACKAGES} < expected
     assert names == {"thdpack.py", "thdpack.pth", *expected}
+
+
+def test_a_source_distribution_has_the_sources_of_the_kernels_and_no_generated_c_files(
+    wheel: Path,
+) -> None:
+    [path] = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    kernels = {
+        path.relative_to(REPO).as_posix()
+        for package in PACKAGES
+        for path in (REPO / package).rglob("*.p[xy][xdi]")
+    }
+    assert {Path(name).suffix for name in kernels} == {".pyx", ".pxd", ".pyi"}
+    assert names >= {*DESCRIBED, "thdpack.py", "schemas/py.typed", *kernels}
+    assert not [name for name in names if name.endswith(".c") or name.startswith("tests")]
 
 
 def test_an_installed_wheel_hides_a_module_named_trainer_only_after_import_thdpack(

@@ -18,9 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from backports import zstd
 
-from tests.helpers.data.archives import bgzip
+from tests.helpers.data.archives import bgzip, zstd
 from tests.helpers.data.corpus import (
     as_read,
     digest,

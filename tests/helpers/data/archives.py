@@ -7,10 +7,14 @@ import bz2
 import gzip
 import lzma
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 
-from backports import zstd
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 
 def bgzip(data: bytes, block: int = 5000) -> bytes:

@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from backports import zstd
 
 from pipeline.inputs.decompress import decompressed, detect
 from pipeline.inputs.error_location import line_at
@@ -21,7 +20,7 @@ from pipeline.inputs.formats.fasta_records import read_fasta
 from pipeline.inputs.source import Source
 from schemas.errors import InputError
 from schemas.vocabulary import ESM2
-from tests.helpers.data.archives import KINDS, in_parts, skippable, zstandard
+from tests.helpers.data.archives import KINDS, in_parts, skippable, zstandard, zstd
 from tests.helpers.data.corpus import fasta, made_records
 
 TEXT = fasta(made_records(40))

@@ -1,4 +1,4 @@
-"""The files in deploy/service/ start commands that exist, with ports and probes that agree."""
+"""Files that run `thdpack watch` start commands that exist, with ports and probes that agree."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pipeline.service.options import WatchOptions
 from tests.conftest import REPO
 
 FOLDER = REPO / "deploy" / "service"
+CONTAINERS = REPO / "deploy" / "containers"
 PORT = WatchOptions(inbox="x", dataset="y").port
 
 
@@ -30,14 +31,18 @@ def watch_options(words: list[str]) -> WatchOptions:
     return options
 
 
+def image_of_the_service() -> str:
+    """Return the lines of the container file that define the target `service`."""
+    return (CONTAINERS / "cpu.Containerfile").read_text().split(" AS service\n")[1]
+
+
 def entrypoint() -> list[str]:
-    text = (FOLDER / "Containerfile").read_text()
-    [words] = re.findall(r"^ENTRYPOINT \[(.*)\]$", text, flags=re.MULTILINE)
+    [words] = re.findall(r"^ENTRYPOINT \[(.*)\]$", image_of_the_service(), flags=re.MULTILINE)
     return re.findall(r'"([^"]*)"', words)
 
 
 def test_the_container_serves_on_its_exposed_port() -> None:
-    text = (FOLDER / "Containerfile").read_text()
+    text = image_of_the_service()
     program, *words = entrypoint()
     assert program == "thdpack"
     options = watch_options([*words, "/data/inbox", "--dataset", "/data/dataset"])
@@ -67,6 +72,7 @@ def test_compose_starts_the_service_after_its_store() -> None:
     build = services["watch"]["build"]
     assert (FOLDER / build["context"]).resolve() == REPO
     assert (REPO / build["dockerfile"]).is_file()
+    assert build["target"] == "service"
 
 
 def test_kubernetes_probes_the_ports_and_paths_of_the_service() -> None:
@@ -92,7 +98,7 @@ def test_the_service_is_installed_from_the_checkout_and_its_documentation_exists
     assert "cp -r . /opt/thdpack-src;" in unit
     [page] = re.findall(r"^Documentation=file:///opt/thdpack-src/(.*)$", unit, flags=re.MULTILINE)
     assert (REPO / page).is_file()
-    for path in FOLDER.iterdir():
+    for path in (*FOLDER.iterdir(), *CONTAINERS.iterdir()):
         assert not re.search(r"[ '\"]thdpack\[", path.read_text()), path
 
 
