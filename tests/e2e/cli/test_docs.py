@@ -50,6 +50,36 @@ def test_the_code_on_a_page_runs(run: Run, tmp_path: Path, sample: Path, page: s
     assert done.returncode == 0, done.stderr.decode()
 
 
+def test_the_code_on_pages_that_use_a_model_runs(
+    tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch, numerics: None
+) -> None:
+    """Run the pages one after another in one process, with a model of one step."""
+    from trainer.embed import main as embed
+    from trainer.train import main as train
+
+    monkeypatch.chdir(tmp_path)
+    assert run_here("preprocess", sample, "--out", "data", where=tmp_path).returncode == 0
+    run = "--data data --out runs/esm2-tiny --steps 1 --warmup-steps 0 --buckets-per-step 1"
+    train(["esm2-tiny", *shlex.split(run)])
+    embed(["runs/esm2-tiny", "data", "--out", "embeddings"])
+    shutil.copytree("runs/esm2-tiny", "runs/tuned")
+    pages = ["docs/quickstart-finetune.md", "docs/guides/training.md", "docs/guides/inference.md"]
+    programs = {}
+    for page in pages:
+        blocks = re.findall(r"```python\n(.*?)```", (REPO / page).read_text(), flags=re.DOTALL)
+        assert blocks
+        # the model of the page has 33 layers, that of the test has two
+        programs[page] = "\n".join(blocks).replace("mean_33", "mean_2")
+    for page, program in programs.items():
+        exec(compile(program, page, "exec"), {"__name__": "page"})
+
+
+def test_every_page_with_python_code_is_run_by_a_test() -> None:
+    with_code = {page for page in PAGES if "```python" in (REPO / page).read_text()}
+    text = Path(__file__).read_text()
+    assert not [page for page in with_code if f'"{page}"' not in text]
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/quickstart-finetune.md"])
 def test_commands_on_a_page_print_what_the_page_shows(
     tmp_path: Path, sample: Path, page: str

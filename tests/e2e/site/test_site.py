@@ -39,7 +39,7 @@ def test_the_page_of_a_command_has_every_option_of_its_help(site: Path) -> None:
     assert "preprocess" in commands
     for command in commands:
         page = html.unescape((site / f"reference/commands/{command}.html").read_text())
-        options = re.findall(r"^│ (--[a-z-]+)", help_of(command), flags=re.MULTILINE)
+        options = re.findall(r"^│ (--[a-z0-9-]+)", help_of(command), flags=re.MULTILINE)
         headings = re.findall(r"<h3[^>]*><code>(\S+?)[ <]", page)
         assert options or command in ("run-task", "commit"), command
         assert set(options) <= set(headings), command
@@ -48,13 +48,16 @@ def test_the_page_of_a_command_has_every_option_of_its_help(site: Path) -> None:
 def test_the_start_page_is_the_readme_and_every_public_name_has_a_section(site: Path) -> None:
     assert "Σ length²" in (site / "index.html").read_text()
     api = (site / "reference/api/reader.html").read_text()
+    bucket = api.split('id="schemas.shard.Bucket"')[1]
+    assert "<code>input_ids</code>: uint8[capacity]" in bucket
+    assert "&lt;pad&gt;" in bucket
     for name in ("shard_reader.ShardReader", "mixture.Mixture", "adapters.bshd"):
         assert f'id="pipeline.reader.{name}"' in api
 
 
 def test_links_lead_to_pages_of_the_site_and_missing_files_stay_for_mkdocs_to_report() -> None:
-    text = "[a](docs/log.md#x) [b](trainer/train.py) [c](docs/none.md) `[d](docs/log.md)`"
-    expected = "[a](log.md#x) b [c](docs/none.md) `[d](docs/log.md)`"
+    text = "[a](docs/log.md#x) [b](trainer/train.py) [c](docs/none) `[d](docs/log.md)`"
+    expected = "[a](log.md#x) b [c](docs/none) `[d](docs/log.md)`"
     assert site_links(text, "README.md", "index.md", REPO, {}) == expected
     moved = {"README.md": "index.md"}
     shown = site_links("[r](../../README.md)", "docs/guides/data.md", "guides/data.md", REPO, moved)
