@@ -141,9 +141,10 @@ train: $(VENV)/train $(OUT)/manifest.json ## train PRESET on the dataset OUT int
 	$(VENV)/bin/thdpack train $(PRESET) --data $(OUT) --out $(RUN) $(OPTS)
 
 # `python -m` puts this folder on sys.path, so that docs/site_pages/ can be imported. The variable
-# hides a notice about the future of mkdocs.
+# hides a notice about the future of mkdocs. With --quiet, --strict would have no effect.
 site: $(VENV)/docs ## build the documentation site into site/; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict 2>&1 \
+		| { grep -v '^INFO' || true; }
 	@echo 'built site/; to read and search it, run: python3 -m http.server --directory site'
 
 check: $(VENV)/dev ## run ruff, mypy --strict and import-linter
