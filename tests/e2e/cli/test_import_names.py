@@ -191,7 +191,7 @@ def test_a_wheel_has_our_packages_in_one_folder_and_no_generated_c_files(wheel: 
     expected = {
         f"thdpack_packages/{path.relative_to(REPO)}"
         for path in files
-        if path.suffix in (".py", ".pyi", ".typed", ".jinja", ".css")
+        if path.suffix in (".py", ".pyi", ".typed", ".jinja", ".css", ".js")
     }
     assert {f"thdpack_packages/{package}/py.typed" for package in PACKAGES} < expected
     assert names == {"thdpack.py", "thdpack.pth", *expected}
