@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from schemas.errors import OptionError
 
@@ -43,8 +44,10 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore clients that hang up."""
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print errors, except those of clients that hang up."""
+        if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
 
 
 class PageHandler(BaseHTTPRequestHandler):
