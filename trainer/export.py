@@ -12,7 +12,7 @@ from trainer.checkpoints.new_folder import BEST, LAST
 from trainer.distributed.agreement import run_on_main
 from trainer.distributed.fsdp import full_tensor
 from trainer.model import huggingface
-from trainer.model_card import model_card, write_card
+from trainer.model_card import NAME, model_card, step_row, write_card
 from trainer.run import TrainingError, TrainingRun
 from trainer.validate import no_model
 
@@ -80,8 +80,11 @@ def _write(
         run.lock.check()
         longest = run.manifest.max_seq_len
         huggingface.export(run.out / folder, tensors, run.options.model, max_seq_len=longest)
+        card = run.out / folder / NAME
+        if run.start.is_finished and card.is_file() and step_row(step) in card.read_text():
+            return  # no step is left, so the card of this model stays
         text = model_card(
-            run.options,
+            run.trained,
             digests=tuple(manifest.digest for manifest in run.start.readers.manifests),
             step=step,
             tokens=tokens,

@@ -61,6 +61,11 @@ def model_card(
     return "\n".join(_lines(options, digests, step, tokens, loss))
 
 
+def step_row(step: int) -> str:
+    """Return the line of a card that tells the number of steps of the model."""
+    return f"| steps | {step:,} |"
+
+
 def base_model(init_from: str) -> str | None:
     """Return the hub's name of the model in a folder of the hub's cache; None for other folders."""
     match = _HUB_CACHE.search(f"{Path(init_from).absolute()}/") if init_from else None
@@ -100,7 +105,7 @@ def _lines(
         f"| `{_cell(url)}` | `{digest}` |" for url, digest in zip(urls, digests, strict=True)
     )
     yield "\n| measure | value |\n|---|---|"
-    yield f"| steps | {step:,} |"
+    yield step_row(step)
     if tokens is not None:
         yield f"| tokens, without padding | {tokens:,} |"
     measured = "see metrics.jsonl of the run" if loss is None else f"{loss:.4f}"

@@ -47,6 +47,8 @@ class TrainingRun:
     """State of a run after `step` steps, and the objects that the next step needs.
 
     start: the starting point of the run, with its options.
+    trained: the options that the model is trained with. If no step is left, they are those of the
+        last checkpoint.
     best: the best validation so far.
     last_loss: loss of the last validation by this process; None before it.
     sound: False if the loss of the last validation was not finite.
@@ -81,12 +83,11 @@ class TrainingRun:
             self._load(start.before)
         self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
+        finished = start.before if start.is_finished else None
+        self.trained = finished.options if finished else self.options
         if self.topology.is_main:
-            # options.json is for people: a resumed run reads the checkpoint instead. If no step is
-            # left, the file keeps the options that the model was trained with.
-            finished = start.before if start.is_finished else None
-            trained = finished.options if finished else self.options
-            write(self.out / "options.json", trained.to_json())
+            # options.json is for people: a resumed run reads the checkpoint instead.
+            write(self.out / "options.json", self.trained.to_json())
         self._build_step()
 
     def _build_model(self, initial: Mapping[str, Tensor]) -> None:
