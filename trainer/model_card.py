@@ -28,7 +28,7 @@ _TAGS: Final = ("biology", "esm", "esm2", "protein", "thdpack")
 
 
 def write_card(folder: Path, text: str) -> None:
-    """Write the card of an exported model, unless somebody edited the card that is there."""
+    """Write the card of an exported model. A card that was edited is kept."""
     path = folder / NAME
     if path.is_file() and _was_edited(path.read_text(errors="replace")):
         return

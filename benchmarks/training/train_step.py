@@ -38,11 +38,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from benchmarks.training.ablation.steps import forget
 from pipeline.planning.estimate import memory
 from trainer.config import AUTO, PRESETS, TrainOptions
+from trainer.distributed.agreement import run_on_main
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
 from trainer.monitoring.flops import model_flops, peak_flops
@@ -194,7 +194,7 @@ def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -
     """Measure one setting. Return the results, and the options with `auto` resolved."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         options = options_of(arguments, setting, topology.world_size)
-        output = replace(options.output, out=shared(folder, topology))
+        output = replace(options.output, out=run_on_main(topology, lambda: folder))
         run = TrainingRun(replace(options, output=output), topology, stack)
         if run.start.not_captured and topology.is_main:
             print(
@@ -226,13 +226,6 @@ def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -
             "estimated_gib": sum(estimate.values()) / 2**30,
             **found,
         }
-
-
-def shared(folder: str, topology: Topology) -> str:
-    """Return rank 0's folder on every rank."""
-    box = [folder]
-    dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
-    return box[0]
 
 
 def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:

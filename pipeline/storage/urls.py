@@ -205,7 +205,7 @@ def protocols(fs: AbstractFileSystem) -> set[str]:
 def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
     """Return whether a file is really missing in a store. For HTTP, fsspec also raises
     FileNotFoundError if a connection failed."""
-    if type(error).__name__ == "RemoteEntryNotFoundError":  # of the Hugging Face Hub
+    if type(error).__name__ == "RemoteEntryNotFoundError":  # from huggingface_hub
         return True
     if not isinstance(error, FileNotFoundError):
         return False

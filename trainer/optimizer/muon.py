@@ -122,6 +122,8 @@ class Muon:
             skip: bool[] on the device.
             applied: int64[] on the device, number of earlier steps that were not skipped.
         """
+        if not self._chunks:
+            return
         taken = (~skip).float()
         rate = (taken * rate).float()
         grown = (1 - ROW_DECAY ** (applied.double() + 1)).float()

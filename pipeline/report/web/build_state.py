@@ -1,4 +1,4 @@
-"""What the build in a dataset's folder does now, in one line of text."""
+"""One line of text about the build that runs in a dataset's folder."""
 
 from __future__ import annotations
 

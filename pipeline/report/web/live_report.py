@@ -23,7 +23,7 @@ _RETRY_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """What the server shows.
+    """The report of a manifest, or the reason why there is none.
 
     digest: digest of the manifest that the report describes; "" if there is no report
     html: the report; "" if there is none

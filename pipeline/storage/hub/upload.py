@@ -8,7 +8,7 @@ commit makes all files visible together. It fails if another commit was made mea
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """What a branch lacks.
+    """Changes that give a branch the files of a dataset.
 
     head: commit of the branch
     add: files to upload, by name
@@ -184,15 +184,16 @@ class HubRepository:
             return str(done.oid)
 
         try:
-            return self._explaining(send)
-        except DatasetError:
-            raise
+            answer = self._answer(send)
         except Exception as error:
             # never repeated: the hub may have made the commit, although its answer was lost
             raise DatasetError(
                 f"{self.address}: the commit was not confirmed: {type(error).__name__}: {error}; "
                 "run the same command to resume"
             ) from error
+        if isinstance(answer, DatasetError):
+            raise answer
+        return answer
 
     def _ask(self, request: Callable[[], T]) -> T:
         """Send a request, with retries.
@@ -200,38 +201,22 @@ class HubRepository:
         Raises:
             DatasetError: the hub refuses, or does not answer.
         """
-        answers = self._store.with_retries(
-            "request", lambda: list(self._answers(request)), doing="answered by"
+        answer = self._store.with_retries(
+            "request", lambda: self._answer(request), doing="answered by"
         )
-        answer = answers[0]
         if isinstance(answer, DatasetError):
             raise answer
         return answer
 
-    def _answers(self, request: Callable[[], T]) -> Iterator[T | DatasetError]:
-        """Yield the answer, or the error if a retry is useless."""
-        try:
-            yield request()
-        except Exception as error:
-            fault = self._fault(error)
-            if fault is None:
-                raise
-            yield fault
-
-    def _explaining(self, request: Callable[[], T]) -> T:
-        """Send a request once.
-
-        Raises:
-            DatasetError: the hub refuses.
-            Exception: any other error.
-        """
+    def _answer(self, request: Callable[[], T]) -> T | DatasetError:
+        """Send a request once. Return the answer, or the error if a retry is useless."""
         try:
             return request()
         except Exception as error:
             fault = self._fault(error)
             if fault is None:
                 raise
-            raise fault from error
+            return fault
 
     def _fault(self, error: Exception) -> DatasetError | None:
         """Return an error with a remedy; None if the fault may be temporary."""

@@ -108,12 +108,18 @@ def test_training_without_torch_prints_one_line_that_names_the_extra(tmp_path: P
     assert done.stderr == f"thdpack train: the command needs torch: {remedy}\n"
 
 
+def schemas_of_another_project(folder: Path, text: str) -> Path:
+    """Write a package with the name of ours, and return the file of its code."""
+    path = folder / "schemas" / "__init__.py"
+    path.parent.mkdir()
+    path.write_text(text)
+    return path
+
+
 def test_if_another_package_was_imported_before_ours_the_error_names_both(
     tmp_path: Path,
 ) -> None:
-    theirs = tmp_path / "schemas" / "__init__.py"
-    theirs.parent.mkdir()
-    theirs.write_text("")
+    theirs = schemas_of_another_project(tmp_path, "")
     done = python("-c", "import schemas, thdpack", where=tmp_path)
     assert done.returncode == 1
     [error] = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
@@ -128,9 +134,7 @@ def test_if_another_package_was_imported_before_ours_the_error_names_both(
 def test_if_python_would_import_another_package_the_error_of_pipeline_names_both(
     tmp_path: Path,
 ) -> None:
-    theirs = tmp_path / "schemas" / "__init__.py"
-    theirs.parent.mkdir()
-    theirs.write_text("raise RuntimeError('imported')")
+    theirs = schemas_of_another_project(tmp_path, "raise RuntimeError('imported')")
     done = python("-c", "import pipeline.reader", where=tmp_path)
     [error] = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
     assert str(theirs) in error

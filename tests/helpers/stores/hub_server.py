@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tests.helpers.stores.byte_ranges import send_range
+
 TOKEN = "hf_notarealtoken"
 READ_ONLY = "hf_readonlytoken"
 LARGE = (".arrow", ".parquet")
@@ -238,20 +240,7 @@ def _handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
             content = files.get(name)
             if content is None:
                 return self._error(404, "EntryNotFound", "Entry not found")
-            wanted = self.headers.get("Range")
-            first, last = 0, len(content) - 1
-            if wanted:
-                begin, _, end = wanted.removeprefix("bytes=").partition("-")
-                first, last = int(begin), min(int(end or last), last)
-            self.send_response(206 if wanted else 200)
-            if wanted:
-                self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
-            self.send_header("X-Repo-Commit", sha)
-            self.send_header("Content-Length", str(last - first + 1))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content[first : last + 1])
-            return None
+            return send_range(self, content, "X-Repo-Commit", sha)
 
         def _error(self, status: int, code: str, text: str, **more: str) -> None:
             headers = {"X-Error-Message": text, **({"X-Error-Code": code} if code else {})}

@@ -14,6 +14,8 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from tests.helpers.stores.byte_ranges import send_range
+
 
 class Trouble:
     """Faults that a test injects into the stores of its process.
@@ -123,19 +125,7 @@ def http_store(folder: Path) -> Iterator[str]:
             if not path.is_file():
                 self.send_error(404)
                 return
-            content = path.read_bytes()
-            wanted = self.headers.get("Range")
-            first, last = 0, len(content) - 1
-            if wanted:
-                begin, _, end = wanted.removeprefix("bytes=").partition("-")
-                first, last = int(begin), min(int(end or last), last)
-            self.send_response(206 if wanted else 200)
-            if wanted:
-                self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("Content-Length", str(last - first + 1))
-            self.end_headers()
-            self.wfile.write(content[first : last + 1])
+            send_range(self, path.read_bytes(), "Accept-Ranges", "bytes")
 
     def handler(*arguments: Any) -> Handler:
         return Handler(*arguments, directory=str(folder))
