@@ -115,8 +115,7 @@ def prepare(
     compute = resolved_compute(options, topology)
     weights = load_weights(options.model, topology)
     work = plan(weights)
-    url: str = run_on_main(topology, lambda: _dataset(options, out))
-    given = url in options.data  # otherwise, the dataset was built out of FASTA
+    url, given = run_on_main(topology, lambda: _dataset(options, out))
     manifest = _manifest(options, url, given=given)
     storage = {"cache_bytes": options.cache_bytes, "cache_dir": options.cache_dir or None}
     if not (out / SUMMARY).exists():  # the results of a complete run are not computed again
@@ -175,12 +174,14 @@ def resolved_compute(options: InferenceOptions, topology: Topology) -> ComputeOp
     return precision.resolve(ComputeOptions(backend="te", precision="bf16"), topology.device)
 
 
-def _dataset(options: InferenceOptions, out: Path) -> str:
-    """Return the folder or URL of the dataset. For FASTA, build it first."""
+def _dataset(options: InferenceOptions, out: Path) -> tuple[str, bool]:
+    """Return the folder or URL of the dataset, and whether DATA is this dataset. For FASTA, build
+    the dataset first.
+    """
     if is_dataset(options.data):
-        return pinned(options.data[0])
+        return pinned(options.data[0]), True
     out.mkdir(parents=True, exist_ok=True)
-    return str(build_dataset(options.data, out))
+    return str(build_dataset(options.data, out)), False
 
 
 def _manifest(options: InferenceOptions, url: str, *, given: bool) -> Manifest:

@@ -16,6 +16,7 @@ from schemas.manifest import Manifest
 from tests.helpers.data.corpus import digest
 from tests.helpers.processes.command_line import Run
 from tests.helpers.stores.hub_server import READ_ONLY, TOKEN, Hub, Repository, hub_server
+from trainer.embed import main as embed
 
 URL = "hf://datasets/user/proteins"
 
@@ -179,3 +180,12 @@ def test_a_url_of_another_form_is_refused(url: str) -> None:
     address = hub_address("hf://datasets/a/b@refs%2Fpr%2F1/sub/folder/")
     assert (address.revision, address.folder) == ("refs/pr/1", "sub/folder")
     assert str(address) == "hf://datasets/a/b@refs%2Fpr%2F1/sub/folder"
+
+
+def test_embed_reads_a_generation_of_a_dataset_on_the_hub(
+    hub: Hub, many_shards: Path, whole: Path, run: Run, tmp_path: Path
+) -> None:
+    assert run("push", many_shards, URL).returncode == 0
+    out = tmp_path / "embeddings"
+    embed([str(whole), URL, "--generation", "1", "--out", str(out)])
+    assert list(out.glob("*.parquet"))
