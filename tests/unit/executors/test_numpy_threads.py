@@ -24,7 +24,8 @@ print(os.environ.get({VARIABLE!r}), len(os.listdir("/proc/self/task")))
 @pytest.mark.parametrize("by_user", [None, "2"])
 def test_numpy_starts_no_threads_unless_the_user_has_set_their_number(by_user: str | None) -> None:
     """The environment is as before afterwards, because hooks of `thdpack watch` inherit it."""
-    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    ours = (VARIABLE, "OMP_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
     if by_user is not None:
         environment[VARIABLE] = by_user
     done = subprocess.run(
