@@ -69,7 +69,22 @@ TOGETHER = {
     file: group
     for group, files in {
         "ray": ["e2e/build/test_ray.py"],
-        "chromium": ["e2e/report/test_page.py", "e2e/service/test_status_page.py"],
+        "chromium": [
+            "e2e/report/test_page.py",
+            "e2e/service/test_status_page.py",
+            "e2e/site/test_site.py",
+        ],
+        "inference": [
+            "e2e/cli/test_exit_codes.py",
+            "e2e/inference/scores/test_contacts.py",
+            "e2e/inference/scores/test_evaluate.py",
+            "e2e/inference/scores/test_likelihood.py",
+            "e2e/inference/scores/test_mutations.py",
+            "e2e/inference/test_embed.py",
+            "e2e/inference/test_refused.py",
+            "e2e/reader/test_examples.py",
+            "e2e/reader/test_shard_dataset.py",
+        ],
         "store": [
             "e2e/inputs/test_many_inputs.py",
             "e2e/stores/test_card_on_store.py",
@@ -86,11 +101,14 @@ TOGETHER = {
         "trainer": [
             "e2e/reader/test_forked_reader.py",
             "e2e/training/test_bad_validation.py",
+            "e2e/training/test_best_export.py",
             "e2e/training/checkpoints/test_checkpoints.py",
             "e2e/training/checkpoints/test_full_disk.py",
+            "e2e/training/test_dry_run.py",
             "e2e/training/test_growing_data.py",
             "e2e/training/test_interrupted_runs.py",
             "e2e/training/test_lost_ranks.py",
+            "e2e/training/test_mixture.py",
             "e2e/training/test_parallel.py",
             "e2e/training/checkpoints/test_publishing.py",
             "e2e/training/test_quickstart.py",
@@ -109,7 +127,9 @@ TOGETHER = {
             "unit/trainer/model/test_model_card.py",
             "unit/trainer/monitoring/test_metrics.py",
             "unit/trainer/test_feed.py",
-            "unit/trainer/test_optimizer.py",
+            "unit/trainer/optimizer/test_muon.py",
+            "unit/trainer/optimizer/test_optimizer.py",
+            "unit/trainer/precision/test_scaling_kept.py",
         ],
         "datasets": ["e2e/training/test_hugging_face.py"],
     }.items()
@@ -118,7 +138,8 @@ TOGETHER = {
 """Group of each test file, by path. All tests of a group run in the same xdist worker.
 
 The tests of a group share objects that are slow to create: a Ray cluster, a browser, an S3 server,
-the process from which ranks are forked, a trained model, or the imported package transformers.
+the process from which ranks are forked, a trained model, the site, or the imported package
+transformers.
 """
 
 

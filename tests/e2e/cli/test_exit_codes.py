@@ -13,6 +13,7 @@ from pipeline.executors.ray_connection import import_ray
 from schemas.errors import OptionError
 from schemas.text.phrases import install_command
 from tests.helpers.processes.command_line import REPO, Run, environment, preprocess
+from tests.helpers.processes.ranks import TRAIN, Job
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +81,10 @@ def test_the_folder_of_a_run_must_not_be_a_file(
 ) -> None:
     file = tmp_path / "README.md"
     file.touch()
-    training = ("train", "esm2-tiny", "--data", dataset, "--out", file, *words)
-    done = in_new_process(*training)
+    with Job(TRAIN, ["esm2-tiny", "--data", str(dataset), "--out", str(file), *words]) as job:
+        code = job.wait()
     said = f"--out {file} is a file, expected the run's folder: choose another --out"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"thdpack train: {said}\n")
+    assert (code, job.said) == (2, f"thdpack train: {said}\n")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import (
+    EACH,
     EVERY,
     ROUNDING,
     arguments,
@@ -60,16 +61,6 @@ WARM = (
 )
 """Options of these runs. On two ranks, each rank has two micro-batches per step. A checkpoint is
 written halfway."""
-EACH = """
-import json, sys
-from trainer.config import parse
-from trainer.distributed.topology import process_group
-from trainer.train import train
-with process_group() as topology:
-    for arguments in json.loads(sys.argv[1]):
-        train(parse(arguments), topology)
-"""
-
 DIVIDED = f"""
 import trainer.distributed.row_shards as row_shards
 row_shards.SMALLEST = 1  # the matrices of this test's model are small

@@ -39,6 +39,18 @@ ROUNDING = 1e-5
 | different rounding in each of 16 steps (measured) | 1e-6 at most |
 | another bucket or mask, which tests must detect | 1e-2 |
 """
+EACH = """
+import json, sys
+from trainer.config import parse
+from trainer.distributed.topology import process_group
+from trainer.train import train
+with process_group() as topology:
+    for arguments in json.loads(sys.argv[1]):
+        train(parse(arguments), topology)
+"""
+"""Python source code that trains several runs one after another in the same processes. sys.argv[1]
+is a JSON list of the runs' arguments.
+"""
 TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
 """Python source code that runs an unchanged torchrun, which starts each rank as a new process."""
 WITH_FORKS = """

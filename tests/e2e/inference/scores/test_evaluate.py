@@ -15,13 +15,13 @@ from tests.helpers.data.many_shards import LONGEST, MAX_SEQ_LEN
 from tests.helpers.processes.inference import rows
 from tests.helpers.processes.ranks import TRAIN, Job
 from tests.helpers.processes.runs import (
+    EACH,
     EVERY,
     ROUNDING,
     STEPS,
     arguments,
     cut,
     losses,
-    start,
     train,
 )
 from tests.helpers.processes.scores import score
@@ -88,20 +88,22 @@ def test_evaluations_have_the_numbers_of_thdpack_score(
     assert last["perplexity"] == pytest.approx(math.exp(loss), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "arrangement", ["--shard none", "--shard optimizer", "--shard full", "--context-parallel 2"]
-)
 def test_evaluations_are_the_same_on_two_ranks(
-    many_shards: Path, evaluated: Path, sets: Path, tmp_path: Path, arrangement: str
+    many_shards: Path, evaluated: Path, sets: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "run"
-    start(many_shards, out, *options(sets), *arrangement.split(), ranks=2).finish()
-    for step in AT:
-        few, expected = (lines(run, "evaluate/few")[step] for run in (out, evaluated))
-        assert few["loss"] == pytest.approx(expected["loss"], abs=ROUNDING)
-        ranked, expected = (lines(run, "evaluate/assay")[step] for run in (out, evaluated))
-        # rounding may swap the ranks of two mutants
-        assert ranked["spearman"] == pytest.approx(expected["spearman"], abs=1e-3)
+    arrangements = ("--shard none", "--shard optimizer", "--shard full", "--context-parallel 2")
+    runs = {flags: tmp_path / flags.replace(" ", "") for flags in arrangements}
+    each = [
+        arguments(many_shards, out, *options(sets), *flags.split()) for flags, out in runs.items()
+    ]
+    Job(EACH, [json.dumps(each)], ranks=2).finish()
+    for flags, out in runs.items():
+        for step in AT:
+            few, expected = (lines(run, "evaluate/few")[step] for run in (out, evaluated))
+            assert few["loss"] == pytest.approx(expected["loss"], abs=ROUNDING), flags
+            ranked, expected = (lines(run, "evaluate/assay")[step] for run in (out, evaluated))
+            # rounding may swap the ranks of two mutants
+            assert ranked["spearman"] == pytest.approx(expected["spearman"], abs=1e-3), flags
 
 
 def test_a_resumed_run_evaluates_each_validation_once(
