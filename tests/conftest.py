@@ -42,8 +42,8 @@ SHARED = REPO.parent / "shared" / "data"
 hypothesis.settings.register_profile("thdpack", hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("thdpack")
 
-# torch reads this variable when it is imported. Four test processes with two threads each would spend
-# most of their time waiting for each other's threads.
+# torch reads this variable when it is imported. Four test processes with two threads each would
+# spend most of their time waiting for each other's threads.
 os.environ["OMP_NUM_THREADS"] = os.environ.get("THDPACK_TEST_THREADS", "1")
 
 OurThreads = Callable[[], list[threading.Thread]]
