@@ -27,8 +27,8 @@ two weights differ by one bit of bf16, they may differ by one bit of FP8. A bit 
 larger. Another bucket or mask would change a loss by 1e-2.
 
 Muon gives all directions of a matrix the same size, also those that are rounding errors. On two
-H100s, FSDP2 changed its losses by up to 6e-3. Another size of micro-batches alone changed them by up
-to 2e-3 (with AdamW: 5e-5). In float32 on CPUs, all values of --shard agree: tests/e2e/training.
+H100s, FSDP2 changed its losses by up to 6e-3. Another size of micro-batches alone changed them by
+up to 2e-3 (with AdamW: 5e-5). In float32 on CPUs, all values of --shard agree: tests/e2e/training.
 """
 
 
