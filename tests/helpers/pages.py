@@ -14,5 +14,7 @@ def shell_commands(page: str, *programs: str) -> list[list[str]]:
     A line is a command if it is indented by four spaces, or begins with `$ `.
     """
     joined = (REPO / page).read_text().replace("\\\n", " ")
-    lines = re.findall(rf"^(?:    |\$ )((?:{'|'.join(programs)}) .*)", joined, flags=re.MULTILINE)
+    lines = re.findall(
+        rf"^(?:    \$ |    |\$ )((?:{'|'.join(programs)}) .*)", joined, flags=re.MULTILINE
+    )
     return [shlex.split(line) for line in lines]
