@@ -1,6 +1,4 @@
-"""Commands that the guides and the reference show: those on data run, all others are accepted by the
-command line.
-"""
+"""The commands that the guides on data, on growing datasets and on the service show run."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from tests.helpers.processes.command_line import REPO, run_here
 from tests.helpers.stores.object_store import object_store, point_s3_at, put
 
 ELSEWHERE = {
-    "mmseqs:": "tests/e2e/build has tests of --clusters mmseqs:IDENTITY, which skip without MMseqs2",
+    "mmseqs:": "tests in tests/e2e/build, which skip without MMseqs2",
     "hf://": "tests/e2e/hub",
     "…": "a part of the command is left out",
 }
