@@ -18,20 +18,22 @@ from tests.helpers.processes.command_line import REPO
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 STEPS = 10
 TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node 2"
-BOUNDS = {"bf16": 5e-4, "fp8-delayed": 5e-3}
+BOUNDS = {("bf16", "adamw"): 5e-4, ("fp8-delayed", "adamw"): 5e-3, ("bf16", "muon"): 1.5e-2}
 """Largest accepted difference between losses with FSDP2 and losses without FSDP2.
 
 FSDP2 rounds gradients to bf16 at another point of the sum over micro-batches. On two H200s, this
 changed losses by up to 5e-5 in bf16 and 1.4e-3 in FP8. FP8 has 3 bits of mantissa, bf16 has 7: if
 two weights differ by one bit of bf16, they may differ by one bit of FP8. A bit of FP8 is 16 times
 larger. Another bucket or mask would change a loss by 1e-2.
+
+Muon gives all directions of a matrix the same size, also those that are rounding errors. On two
+H100s, FSDP2 changed its losses by up to 6e-3. Another size of micro-batches alone changed them by
+up to 2e-3 (with AdamW: 5e-5). In float32 on CPUs, all values of --shard agree: tests/e2e/training.
 """
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    ("numbers", "optimizer"), [("bf16", "adamw"), ("fp8-delayed", "adamw"), ("bf16", "muon")]
-)
+@pytest.mark.parametrize(("numbers", "optimizer"), list(BOUNDS))
 def test_all_values_of_the_option_shard_give_the_same_losses(
     dataset: Path, tmp_path: Path, numbers: str, optimizer: str
 ) -> None:
@@ -70,7 +72,7 @@ def test_all_values_of_the_option_shard_give_the_same_losses(
         print(numbers, shard, "captured against eager", captured, "against FSDP2", divided)
         # atomics sum the embedding's gradient in a random order
         assert captured < 1e-4
-        assert divided < BOUNDS[numbers]
+        assert divided < BOUNDS[numbers, optimizer]
     chosen = json.loads((runs["auto", "auto"] / "options.json").read_text())["compute"]
     assert (chosen["shard"], chosen["cuda_graph"]) == ("none", "on")
 

@@ -72,6 +72,44 @@ def test_the_code_on_pages_that_use_a_model_runs(
         programs[page] = "\n".join(blocks).replace("mean_33", "mean_2")
     for page, program in programs.items():
         exec(compile(program, page, "exec"), {"__name__": "page"})
+    _run_inference(tmp_path, sample)
+
+
+def _run_inference(folder: Path, sample: Path) -> None:
+    """Run the commands of the guide on inference, with the tiny model of runs/esm2-tiny."""
+    from trainer.embed import main as embed
+    from trainer.score import main as score
+
+    for model in ("runs/first", "weights/esm2-650m"):
+        shutil.copytree("runs/esm2-tiny", model)
+    shutil.copytree("data", "data/sample")
+    names = [record.split("\n")[0] for record in sample.read_text().split(">")[1:4]]
+    sequence = "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEV"
+    Path("proteins.fasta").write_text("".join(f">{name}\n{sequence}\n" for name in names))
+    mutant = f"{sequence[1]}2W,{sequence[0]}W{sequence[2:]},1.5"
+    Path("assay.csv").write_text(f"mutant,mutated_sequence,DMS_score\n{mutant}\n")
+    ran = []
+    for _, command, *words in shell_commands("docs/guides/inference.md", "thdpack"):
+        if "MODEL" not in words and command != "train":
+            words = ["1,last" if word == "6,last" else word for word in words]
+            {"embed": embed, "score": score}[command](words)
+            assert (folder / words[words.index("--out") + 1]).exists()
+            ran.append(command)
+    assert ran == ["embed", "embed", "score", "score", "score", "score"]
+
+
+def test_the_options_of_training_commands_on_all_pages_exist() -> None:
+    from trainer.config import parse
+
+    seen = 0
+    for page in PAGES:
+        for words in shell_commands(page, "thdpack train", "torchrun"):
+            if "train" in words and "--data" in words:
+                options = [word for word in words[words.index("train") + 1 :] if word != "…"]
+                end = options.index("#") if "#" in options else len(options)
+                parse(options[:end])
+                seen += 1
+    assert seen >= 10
 
 
 def test_every_page_with_python_code_is_run_by_a_test() -> None:

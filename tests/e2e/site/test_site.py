@@ -55,6 +55,21 @@ def test_the_start_page_is_the_readme_and_every_public_name_has_a_section(site: 
         assert f'id="pipeline.reader.{name}"' in api
 
 
+@pytest.mark.parametrize("link", ["none.md", "other.md#none"])
+def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
+    """A page with a broken link, in a site with the checks of our own site."""
+    checks = (REPO / "mkdocs.yml").read_text().partition("\nvalidation:")[2].partition("\n\n")[0]
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: thdpack\nvalidation:{checks}\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "other.md").write_text("# Other\n")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    for target, code in (("other.md#other", 0), (link, 1)):
+        (tmp_path / "docs" / "index.md").write_text(f"[page]({target})\n")
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+    assert link.partition("#")[0] in done.stderr
+
+
 def test_links_lead_to_pages_of_the_site_and_missing_files_stay_for_mkdocs_to_report() -> None:
     text = "[a](docs/log.md#x) [b](trainer/train.py) [c](docs/none) `[d](docs/log.md)`"
     expected = "[a](log.md#x) b [c](docs/none) `[d](docs/log.md)`"
