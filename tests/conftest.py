@@ -71,6 +71,7 @@ TOGETHER = {
         "ray": ["e2e/build/test_ray.py"],
         "chromium": [
             "e2e/report/test_page.py",
+            "e2e/report/test_serve.py",
             "e2e/service/test_status_page.py",
             "e2e/site/test_site.py",
         ],
