@@ -14,7 +14,11 @@ from trainer.distributed.rank_message import say_error
 
 @pytest.fixture(autouse=True)
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Look for the error of rank 0 only once, and restore the handler that `say_error` replaces."""
+    """Look for the error of rank 0 only once, and restore the handler that `say_error` replaces.
+
+    Other tests run other commands in this process, so name the command again.
+    """
+    monkeypatch.setattr(rank_message, "_command", "thdpack train")
     times = iter((0.0, 0.0))
     monkeypatch.setattr(rank_message.time, "monotonic", lambda: next(times, float("inf")))
     before = signal.getsignal(signal.SIGTERM)
