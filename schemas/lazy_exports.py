@@ -22,6 +22,15 @@ def lazy_exports(
     def getattr_of_package(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        try:
+            module = import_module(homes[name])
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ModuleNotFoundError(
+                f"{name} needs torch, which is not installed: install the extra `train`",
+                name="torch",
+            ) from error
+        return getattr(module, name)
 
     return getattr_of_package, lambda: sorted(homes)

@@ -73,7 +73,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
     "train": (TrainArguments, "Train an ESM-2 on a dataset. Needs the extra `train`."),
     "embed": (EmbedArguments, "Compute embeddings with a trained model. Needs `train`, too."),
-    "score": (ScoreArguments, "Score sequences or mutants with a trained model."),
+    "score": (ScoreArguments, "Score sequences or mutants with a model. Needs `train`, too."),
     "bench-reader": (BenchReaderOptions, "Measure how fast a dataset can be read."),
     "plan-tasks": (PlanTasksArguments, "Divide a build into tasks for a scheduler, such as Slurm."),
     "run-task": (RunTaskOptions, "Run one task of a planned build."),

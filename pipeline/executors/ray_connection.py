@@ -106,7 +106,11 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
                 "HOST:PORT of a cluster, or omit --ray-address"
             )
         else:
-            reason = f"no cluster answers ({error})"
+            reason = f"the cluster does not accept the connection ({error})"
+            if "oken" in str(error):
+                reason += (
+                    "; if it checks tokens, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, as for Ray"
+                )
         raise BuildError(f"--ray-address {address}: {reason}") from error
     finally:
         # Ray has installed a handler that exits immediately; restore ours, which stops cleanly

@@ -95,7 +95,7 @@ def _existing(url: str | Path, latest: Manifest, stopped: threading.Event) -> st
     try:
         paths = call_with_deadline(lambda: system.ls(folder, detail=False), 0, stopped)
     except OSError:  # for example, a web server without lists of files
-        return f"{MANIFEST_NAME} lists generations 1 to {latest.generation}"
+        return f"the latest generation is {latest.generation}"
     names = {str(path).rpartition("/")[2] for path in paths}
     earlier = [n for n in range(1, latest.generation) if f"{n}.json" in names]
     return f"the dataset has {_numbers([*earlier, latest.generation])}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ from schemas.errors import ManifestError, OptionError, ThdpackError
 from schemas.manifest import MANIFEST_NAME
 from schemas.python_environment import python_environment
 
-DATASET: Final = ".dataset"
-"""Folder of the temporary dataset, inside the output folder."""
+DATASET: Final = ".dataset-"
+"""How the name of the folder of a temporary dataset begins. It ends with a hash of the inputs'
+names, so that a command with other inputs does not touch the dataset of an interrupted run."""
 _LONGEST: Final = 65_536
 """Maximum length of a sequence in a temporary dataset, in tokens. A longer record becomes several
 sequences. The longest protein known has about 45,000 residues."""
@@ -47,6 +49,16 @@ def is_dataset(data: Sequence[str]) -> bool:
     return True
 
 
+def temporary_dataset(data: Sequence[str], out: Path) -> Path:
+    """Return the folder of the temporary dataset of these inputs."""
+    paths = [local_path(name) for name in data]
+    names = [
+        name if path is None else str(path.resolve())
+        for name, path in zip(data, paths, strict=True)
+    ]
+    return out / f"{DATASET}{hashlib.sha256(chr(0).join(names).encode()).hexdigest()[:16]}"
+
+
 def build_dataset(data: Sequence[str], out: Path, *, quiet: bool = False) -> Path:
     """Build the temporary dataset in `out`, and return its folder. If it exists, it is checked.
 
@@ -60,7 +72,7 @@ def build_dataset(data: Sequence[str], out: Path, *, quiet: bool = False) -> Pat
     """
     if "-" in data:
         raise OptionError("DATA is standard input: write the FASTA to a file first")
-    folder = out / DATASET
+    folder = temporary_dataset(data, out)
     command = [sys.executable, "-m", "pipeline", "preprocess", *data, "--out", str(folder)]
     done = subprocess.run(
         [*command, *_FASTA_OPTIONS],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,12 @@ def prepare(
         before = read_settings(out / PARTS / SETTINGS) or read_settings(out / SUMMARY)
         settings = _settings(options, compute, weights, manifest, work, topology, own, before)
         if before:
-            check_same_settings(out, before, settings, url)
+            try:
+                check_same_settings(out, before, settings, url)
+            except OptionError:
+                if not given and before.dataset != settings.dataset:
+                    shutil.rmtree(url, ignore_errors=True)  # no run of this folder needs it
+                raise
         else:
             write_settings(out / PARTS / SETTINGS, settings)
         return settings, (out / SUMMARY).exists()

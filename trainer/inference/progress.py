@@ -78,7 +78,5 @@ class InferenceProgress:
         elif now - self._said >= _PLAIN_SECONDS:
             self._said = now
             left = max(self._total - self.done, 0) / max(rate, 1e-9)
-            self.say(
-                f"{self._name}: {self.done / max(self._total, 1):.1%} · {rate:,.0f} tokens/s · "
-                f"about {left:,.0f} s left"
-            )
+            share = min(self.done / max(self._total, 1), 1)
+            self.say(f"{self._name}: {share:.1%} · {rate:,.0f} tokens/s · about {left:,.0f} s left")

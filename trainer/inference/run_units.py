@@ -202,5 +202,5 @@ def finish(run: Prepared) -> None:
 
 
 def _remove_intermediate(out: Path) -> None:
-    for name in (PARTS, DATASET):
-        shutil.rmtree(out / name, ignore_errors=True)
+    for path in (out / PARTS, *out.glob(f"{DATASET}*")):
+        shutil.rmtree(path, ignore_errors=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pipeline.storage.atomic_write import sync_files, sync_folder
 from schemas.errors import InputError
+from schemas.manifest import MANIFEST_NAME
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer.checkpoints.atomic_write import PARTIAL, publish, write
@@ -92,17 +93,23 @@ def _config(folder: Path) -> tuple[dict[str, Any], ModelOptions]:
     """Return the content of config.json, and the shape of the model."""
     source = str(folder)
     check_no_run(folder)
+    if (folder / MANIFEST_NAME).exists():
+        raise InputError(
+            "this is a dataset, not a model; give the folder of a model, and the dataset as DATA",
+            source=source,
+        )
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
         name, local = "NAME", "FOLDER"
         if _HUB_NAME.fullmatch(source) and not folder.parent.exists():
             name, local = source, folder.name
+        reason = f"no readable config.json ({error})" if folder.is_dir() else "no such folder"
         hint = (
-            "use a local folder. To download a model from the Hugging Face hub, run "
+            "give the folder of a model. To download a model from the Hugging Face hub, run "
             f"`hf download {name} --local-dir {local}`"
         )
-        raise InputError(f"no readable config.json ({error}): {hint}", source=source) from error
+        raise InputError(f"{reason}: {hint}", source=source) from error
     return config, options_of(config, source)
 
 

@@ -262,8 +262,8 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
     if digest is not None and found.digest != digest:
         _refuse_other_name(digest, f"; the plan here is {found.digest}")
         raise BuildError(
-            f"{where}: another plan is here ({found.digest}), not {digest}: "
-            "somebody planned with --overwrite; plan with another --out"
+            f"{where}: another plan is here ({found.digest}), not {digest}: check the digest; if "
+            "it is right, somebody planned with --overwrite, so plan with another --out"
         )
     destination.resume(found.version_at_start)
     return TaskList(

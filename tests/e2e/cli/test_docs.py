@@ -159,15 +159,20 @@ def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
                     done = run(*words[1:])
                     assert done.returncode == 0, done.stderr
             else:
-                flags = words[words.index("esm2-650m") + 1 : words.index("--buckets-per-step")]
+                model = words[words.index("train") + 1]
+                flags = words[words.index(model) + 1 :]
+                for flag in ("--steps", "--buckets-per-step"):
+                    if flag in flags:
+                        del flags[flags.index(flag) : flags.index(flag) + 2]
                 tiny = "esm2-tiny --layers 1 --hidden-size 16 --heads 2 --ffn-size 16"
                 short = "--steps 2 --warmup-steps 0 --buckets-per-step 1"
                 for _ in range(2):
                     main([*shlex.split(tiny), *flags, *shlex.split(short)])
-                assert (tmp_path / "runs" / "esm2-650m" / "export" / "model.safetensors").exists()
+                out = tmp_path / flags[flags.index("--out") + 1]
+                assert (out / "export" / "model.safetensors").exists()
                 assert list((tmp_path / "cache").iterdir())
             ran.append(" ".join(word for word in words[:2] if not word.startswith("-")))
-    assert ran == ["thdpack preprocess", "thdpack verify", "thdpack plan", "torchrun"]
+    assert ran == ["thdpack preprocess", "thdpack verify", "thdpack plan", "torchrun", "torchrun"]
     assert "done: runs/esm2-650m/export loads with" in capsys.readouterr().err
 
 

@@ -84,6 +84,25 @@ def test_folders_without_a_model_are_refused(dataset: Path, tmp_path: Path) -> N
     code, said = refused(tmp_path / "empty", dataset, "--out", tmp_path / "out")
     assert code == 1
     assert f"{tmp_path / 'empty'}: no readable config.json" in said
+    _, said = refused(tmp_path / "none", dataset, "--out", tmp_path / "out")
+    assert f"{tmp_path / 'none'}: no such folder: give the folder of a model" in said
+    _, said = refused(dataset, dataset, "--out", tmp_path / "out")
+    assert f"{dataset}: this is a dataset, not a model; give the folder of a model" in said
+
+
+def test_a_refused_command_leaves_the_results_of_other_inputs_alone(
+    model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for name, record in (("one.fasta", RECORDS[0]), ("two.fasta", RECORDS[1])):
+        (tmp_path / name).write_bytes(fasta([record]))
+    embed(model, tmp_path / "one.fasta", "--out", out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    code, said = refused(model, tmp_path / "two.fasta", "--out", out)
+    assert f"{out} holds results of another run: DATA was different. Use" in said
+    assert code == 2
+    assert "is complete already" in embed(model, tmp_path / "one.fasta", "--out", out)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_inputs_that_are_no_sequences_are_refused(model: Path, tmp_path: Path) -> None:
