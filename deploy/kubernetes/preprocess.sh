@@ -31,8 +31,9 @@
 #                      commit
 #     POLL             seconds between two looks at a Job (default: 5)
 # The other settings of the pods are in job.yaml, beside this script. The Jobs need Kubernetes 1.29
-# or later. The script needs kubectl 1.20 or later, and bash 3.2 or later. It was tested with a
-# program that replaces kubectl and runs each pod as a process, but never on a cluster.
+# or later. The script needs kubectl 1.20 or later, and bash 3.2 or later. It was tested with
+# programs that replace kubectl, or the API server, and run each pod as a process. It was never run
+# on a cluster (docs/guides/clusters.md).
 set -euo pipefail
 
 MOUNT=${MOUNT:-/data}
@@ -200,7 +201,7 @@ report_failure() { # MESSAGE INDEXES: print the log of the pod that failed, and 
     IFS='|' read -r pod reason <<< "$failed"
     [ -n "$pod" ] || fail "the Job $JOB failed: $1. To see why, run:" \
         "$(shown describe job "$JOB"). $REMEDY"
-    echo "The last lines of the log of the pod $pod:" >&2
+    echo "The pod $pod ended with ${reason:-an error}. The last lines of its log:" >&2
     kube logs "$pod" --tail=20 | sed 's/^/    /' >&2 || true
     case "$reason" in
     OOMKilled) fail "the Job $JOB failed, because a pod needed more memory than its limit. Set" \

@@ -74,6 +74,7 @@ def test_a_build_on_kubernetes_gives_the_same_bytes_after_failures(
     assert f"{plan} runs already; waiting for it" in printed
     failed_job = list(cluster.jobs)[-1]
     assert f"the Job {failed_job} failed" in said
+    assert f"The pod {failed_job}-1-4 ended with Error. The last lines of its log:" in said
     assert f"kubectl --namespace sets logs {failed_job}-1-4" in said
     assert "run the same command again to resume" in said
 

@@ -56,8 +56,8 @@ class Pod:
 
 @dataclass
 class Job:
-    """manifest; pods, the oldest first; done: indexes that succeeded; condition: type and message of
-    the last condition.
+    """manifest; pods, the oldest first; done: number of indexes that succeeded; failed_index: index
+    whose pods failed too often; condition: type and message of the last condition.
     """
 
     manifest: dict[str, Any]
@@ -197,7 +197,7 @@ def _expanded(word: str, env: dict[str, str]) -> str:
 
 @contextmanager
 def kubectl(cluster: Cluster, folder: Path) -> Iterator[Path]:
-    """Write a program `kubectl` to a folder, and yield its path. It works until the context ends."""
+    """Write a program `kubectl` to a folder. Yield its path; it works until the context ends."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
