@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from pipeline.build.build_plan import PLAN, Plan, plan, plan_digest, planned_here
@@ -80,12 +80,33 @@ def prepared(
             except (KeyboardInterrupt, ThdpackError) as error:
                 if isinstance(error, NoResidueError | NothingKeptError):
                     destination.discard()
-                if (existing is None or options.overwrite) and (left := destination.leftovers()):
-                    error.add_note(  # the command line prints it after the error
-                        f"unfinished files of this build: {' and '.join(left)}. To discard the "
-                        "build instead of resuming it, remove these files"
-                    )
+                if existing is None or options.overwrite:
+                    for note in _notes_on_leftovers(destination, existing):
+                        error.add_note(note)  # the command line prints it after the error
                 raise
+
+
+def _notes_on_leftovers(destination: Destination, existing: Manifest | None) -> list[str]:
+    """Return a note on the files that a build leaves; none if there are no such files.
+
+    Args:
+        existing: manifest at the start of the build.
+    """
+    if not (left := destination.leftovers()):
+        return []
+    with suppress(ThdpackError):  # the manifest cannot be read: it was not committed here
+        content = destination.manifest()
+        if content is not None and (
+            existing is None or Manifest.from_json(content, where="").digest != existing.digest
+        ):
+            return [
+                f"{destination.out.where()}: the dataset is complete. Only intermediate files are "
+                "left, which the same command removes"
+            ]
+    return [
+        f"unfinished files of this build: {' and '.join(left)}. To discard the build instead of "
+        "resuming it, remove these files"
+    ]
 
 
 def note_other_builds(

@@ -235,7 +235,7 @@ def _settings(
         model=weights.digest,
         dataset=manifest.digest,
         unit_buckets=before.unit_buckets if before else max(1, int(unit)),
-        unit_pieces=before.unit_pieces if before else _pieces(unit, work),
+        unit_pieces=before.unit_pieces if before else _pieces(unit, work, manifest),
         row_tokens=row_tokens,
         max_seq_len=longest,
         overlap=overlap,
@@ -246,13 +246,16 @@ def _settings(
     )
 
 
-def _pieces(unit: float, work: Work) -> int:
-    """Return the number of units for the same buckets.
+def _pieces(unit: float, work: Work, manifest: Manifest) -> int:
+    """Return the number of units for the same buckets. There are at most as many as tokens.
 
     Args:
         unit: size of a unit in buckets, which may be less than one.
     """
-    return max(1, math.ceil(1 / unit)) if work.per_residue else 1
+    if not work.per_residue:
+        return 1
+    tokens = sum(split.tokens for split in manifest.splits.values())
+    return max(1, min(math.ceil(1 / unit), tokens))
 
 
 def row_sizes(

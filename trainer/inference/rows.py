@@ -54,12 +54,14 @@ class PackedRow:
 
 
 def rows_of(windows: Sequence[Window], shape: RowShape) -> Iterator[PackedRow]:
-    """Pack windows into as few rows as possible, and yield the rows.
+    """Pack windows into as few rows as possible, and yield the rows. No windows give no rows.
 
     The same windows give the same rows. A row's windows have the order of `windows`.
     """
     from packers import PACKERS  # compiled code, which training does not load
 
+    if not windows:
+        return
     lengths = np.array([window.tokens.size for window in windows], dtype=np.int64)
     rows = PACKERS["bfd"](lengths, capacity=shape.tokens, max_seqs=shape.windows)
     order = np.argsort(rows, kind="stable")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes import started
-from tests.helpers.processes.command_line import Run, preprocess
+from tests.helpers.processes.command_line import Run, preprocess, run_process
 from tests.helpers.processes.killed import kill_builds
 from tests.helpers.processes.started import Started
 from tests.helpers.processes.stopped import processes_of
@@ -194,6 +194,29 @@ def test_a_damaged_spill_is_not_reused(
     spill.write_bytes(content)
     assert run("preprocess", corpus, "--out", out, *SHAPE, **SIZES).returncode == 0
     assert digest(out) == whole
+
+
+@pytest.mark.parametrize("options", [(), ("--seed", "1", "--overwrite")])
+def test_ctrl_c_after_the_commit_says_that_the_dataset_is_complete(
+    run: Run, tmp_path: Path, corpus: Path, options: tuple[str, ...]
+) -> None:
+    out = tmp_path / "out"
+    if options:
+        assert run("preprocess", corpus, "--out", out, *SHAPE).returncode == 0
+    words = ("preprocess", corpus, "--out", out, *SHAPE, *options)
+    interrupt = "os.kill(os.getpid(), signal.SIGINT)"
+    setup = (
+        "import os, signal, pipeline.build.destination.local_destination as local; "
+        f"local.remove_stale_cards = lambda *files: {interrupt}"
+    )
+    done = run_process(*words, setup=setup)
+    assert done.returncode == 130
+    assert f"{out}: the dataset is complete. Only intermediate files are left" in done.stderr
+    assert "unfinished" not in done.stderr
+    assert run("verify", out, "--deep").returncode == 0
+    assert (out / ".build").is_dir()
+    assert run(*words).returncode == 0
+    assert not (out / ".build").exists()
 
 
 def test_ctrl_c_ends_a_build_quickly_and_the_same_command_resumes(

@@ -164,11 +164,12 @@ def run_process(
     *arguments: object,
     stdin: bytes | None = None,
     timeout: float = 120,
+    setup: str = "",
     **sizes: int,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `thdpack` in a new process, and wait for its end."""
+    """Run `thdpack` in a new process, and wait for its end; see `command`."""
     done = subprocess.run(
-        command(*map(str, arguments), **sizes),
+        command(*map(str, arguments), setup=setup, **sizes),
         cwd=REPO,
         input=stdin,
         capture_output=True,

@@ -13,7 +13,7 @@ from tests.helpers.oracles.slow_scores import LogP, own, slow_log_p
 from tests.helpers.processes.command_line import preprocess
 from tests.helpers.processes.inference import rows
 from tests.helpers.processes.ranks import Job
-from tests.helpers.processes.scores import content, score
+from tests.helpers.processes.scores import SCORE, content, score
 
 WINDOW: Final = 64
 """Value of --max-seq-len: a window has 62 residues."""
@@ -87,6 +87,19 @@ def test_scores_equal_those_of_plain_transformers(
         assert row[f"{prefix}log_likelihood"] == pytest.approx(expected.sum(), rel=1e-5)
         assert row[f"{prefix}perplexity"] == pytest.approx(np.exp(-expected.mean()), rel=1e-5)
         assert row["used_residues"] == len(residues)
+
+
+def test_records_with_fewer_residues_than_units_of_work_are_scored(
+    model: Path, log_p: LogP, tmp_path: Path
+) -> None:
+    """A large model has many units, and some of them then have no residue."""
+    (data := tmp_path / "two.fasta").write_bytes(fasta([("a", "MKTAY"), ("b", "M")]))
+    program = "import trainer.inference.prepare as p; p._UNIT_SECONDS = 1e-9\n" + SCORE
+    Job(program, [str(model), str(data), "--out", str(tmp_path / "out"), "--masked"]).finish()
+    for row, residues in zip(rows(tmp_path / "out"), ("MKTAY", "M"), strict=True):
+        expected = slow_log_p(log_p, residues, masked=True, longest=1022, overlap=256)
+        likelihood = own(expected, residues).sum()
+        assert row["masked_log_likelihood"] == pytest.approx(likelihood, rel=1e-5)
 
 
 def test_the_likelihood_of_a_record_does_not_depend_on_its_neighbours(
