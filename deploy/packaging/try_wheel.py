@@ -1,6 +1,7 @@
 """Try a wheel of thdpack in a new virtual environment and an empty folder.
 
-    python deploy/packaging/try_wheel.py dist/thdpack-0.1.0-cp312-cp312-linux_x86_64.whl [--examples]
+    python deploy/packaging/try_wheel.py dist/thdpack-0.1.0-cp312-cp312-linux_x86_64.whl
+    python deploy/packaging/try_wheel.py dist/thdpack-0.1.0-cp312-cp312-linux_x86_64.whl --examples
 
 The Python that runs this script makes the virtual environment. First, pip installs the wheel alone,
 and five commands run that need no extra. Then pip installs the extra `report`, and the commands
