@@ -15,8 +15,8 @@
 #
 # The script needs root, debootstrap, git, a mirror of Debian and a package index. Each argument
 # takes 2 to 4 minutes and 2 GB of disk space. With --examples, it takes 4 more minutes and, with the
-# package index's builds of torch, 8 GB. WHEELS=FOLDER names a folder of more wheels, such as builds
-# of torch for CPUs. docs/packaging.md has the results.
+# package index's builds of torch, 8 GB. WHEELS=FOLDER names a folder of wheels, such as a build of
+# torch for CPUs. pip then uses the versions in this folder. docs/packaging.md has the results.
 set -euo pipefail
 
 if [ $# -eq 0 ]; then
@@ -44,7 +44,8 @@ in_root() {
         && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$@"' _ "$root" \
         env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
         PIP_CERT=/root/certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
-        PIP_NO_CACHE_DIR=1 PIP_FIND_LINKS=/root/wheels DEBIAN_FRONTEND=noninteractive "$@"
+        PIP_FIND_LINKS=/root/wheels PIP_CONSTRAINT=/root/wheels/versions.txt PIP_NO_CACHE_DIR=1 \
+        DEBIAN_FRONTEND=noninteractive "$@"
 }
 
 # add_packages ROOT PACKAGE...: install packages of Debian. A mirror that is a few days late is used.
@@ -69,6 +70,9 @@ try_python() {
         cp -L "$certificates" "$base/root/certificates.crt"
         mkdir "$base/root/wheels"
         [ -z "${WHEELS:-}" ] || cp "$WHEELS"/*.whl "$base/root/wheels/"
+        # torch-2.13.0+cpu-cp311-….whl gives the line torch==2.13.0+cpu
+        find "$base/root/wheels" -name '*.whl' -printf '%f\n' \
+            | sed -E 's/^([^-]+)-([^-]+)-.*/\1==\2/' > "$base/root/wheels/versions.txt"
     fi
     rm -rf "$builder" "$bare"
     cp -a "$base" "$bare"

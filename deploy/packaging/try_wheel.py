@@ -15,8 +15,8 @@ The script takes about one minute, and four more with `--examples`. It needs a p
 compiler, and it imports nothing from the repository. From the repository, it reads only README.md,
 data/sample.fasta and, with `--examples`, docs/tutorial.ipynb and examples/.
 
-The builds of torch at the package index include CUDA (about 6 GB). With PIP_FIND_LINKS=FOLDER, pip
-also finds a build for CPUs in FOLDER, such as torch-2.13.0+cpu-cp311-….whl, and prefers it.
+The builds of torch at the package index include CUDA (about 6 GB). To use a build for CPUs, set
+pip's variables PIP_FIND_LINKS and PIP_CONSTRAINT.
 """
 
 from __future__ import annotations

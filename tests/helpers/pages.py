@@ -36,9 +36,9 @@ class Snippet:
         """Commands of the snippet, each on one line.
 
         A line that begins with a blank continues the line before it. In a `console` block, only
-        lines that begin with `$ ` are commands. A script is returned as a single command.
+        lines that begin with `$ ` are commands. A script or a program in Python is one command.
         """
-        if self.language in SCRIPTS:
+        if self.language in SCRIPTS or self.text.startswith(("import ", "from ")):
             return [self.text.strip()]
         joined = self.text.replace("\\\n", " ")
         if self.language == "console":
