@@ -96,6 +96,8 @@ try_python() {
         --dest /root/requirements "${requirements[@]}" wheel
     NETWORK=none in_root "$builder" /root/env/bin/pip --quiet wheel --no-deps --no-index \
         --find-links /root/requirements --wheel-dir /root/dist "/root/$(basename "$sdist")"
+    echo "built without a network from $(basename "$sdist") and" \
+        "$(in_root "$builder" ls /root/requirements | sed 's/-[^-]*-[^-]*-[^-]*$//' | paste -sd ' ')"
 
     mkdir -p "$bare/try/deploy/packaging" "$bare/try/data" "$bare/try/docs"
     cp "$builder"/root/dist/*.whl "$bare/try/"

@@ -85,7 +85,7 @@ RULES = [
     Rule("guides/inference", r"(thdpack|torchrun) .*MODEL .*", MODELS, "with names of files"),
     Rule("guides/inference", r"thdpack train .*", TRAINING),
     Rule("guides/inference", r"thdpack .*", MODELS),
-    Rule("guides/training", r"torchrun --nnodes .*", "", "needs four machines"),
+    Rule("guides/training", r"torchrun --nnodes .*", TRAINING, "only parses the options"),
     Rule("guides/training", r"thdpack plan .*", PLAN),
     Rule("guides/training", r"run=.*aws s3 sync .*", "", "needs the AWS CLI"),
     Rule("README|guides/training|tutorial|coming-from", r"thdpack train .*", TRAINING),
