@@ -98,9 +98,9 @@ class DatasetOptions(SequenceLimits):
     sequence_column: str = "sequence"
     """Name of the column with the residues, for Parquet, Arrow, CSV and TSV inputs."""
     id_column: str = "id"
-    """Name of the column with the record ids, for Parquet, Arrow, CSV and TSV inputs. If an input
-    has no such column, its ids are empty, and the build prints a warning that names the
-    columns."""
+    """Name of the column with the record ids, for Parquet, Arrow, CSV and TSV inputs. Without
+    this option, a column `Entry` or `accession` serves as well. If an input has none of them, its
+    ids are empty, and the build prints a warning that names the columns."""
     keep_header: bool = False
     """Also store the full header of each record, in the column `header` of records/."""
     source_release: Optional[str] = None  # noqa: UP045

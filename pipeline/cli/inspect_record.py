@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ def show_record(manifest: Manifest, dataset: str | Path, name: str) -> None:
     """Print the status of each record with the given name and, if it was kept, its shard and row.
 
     Args:
-        name: id, accession or entry name.
+        name: id, accession or entry name; if no record has it, ordinal.
     Raises:
         DatasetError: no record has this name, or the dataset is damaged.
     """
@@ -46,6 +47,8 @@ def _show_records(records: ds.Dataset, dataset: str | Path, manifest: Manifest, 
         .sort_by("ordinal")
         .to_pylist()
     )
+    if not found and re.fullmatch("[0-9]{1,18}", name):
+        found = records.to_table(filter=ds.field("ordinal") == int(name)).to_pylist()
     if not found:
         if not records.head(1, filter=ds.field("id") != "").num_rows:
             raise DatasetError(
@@ -53,7 +56,7 @@ def _show_records(records: ds.Dataset, dataset: str | Path, manifest: Manifest, 
                 "`thdpack preprocess` names the column of ids"
             )
         raise DatasetError(
-            f"{dataset}: no record has the id, accession or entry name {name!r}; "
+            f"{dataset}: no record has the id, accession, entry name or ordinal {name!r}; "
             "an id is the header up to its first blank"
         )
     originals = record_ids(

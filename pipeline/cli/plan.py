@@ -27,6 +27,8 @@ from schemas.text.phrases import duration, plural
 
 _SMALLEST_PART = 0.05 * 2**30
 """Smallest part of the memory that is printed, in bytes. A smaller part would appear as 0.0 GiB."""
+_ASSUMED = "8xH200"
+"""GPUs of a plan without --gpus."""
 _DEFAULT = " (the trainer's default)"
 
 
@@ -43,7 +45,7 @@ def run_plan(options: PlanOptions) -> int:
         plan = plan_training(
             options.data,
             options.model,
-            options.gpus,
+            _ASSUMED if options.gpus is None else options.gpus,
             precision=options.precision,
             tokens=options.tokens,
         )
@@ -52,14 +54,19 @@ def run_plan(options: PlanOptions) -> int:
     if options.json:
         print(json.dumps(plan.to_json()))
     else:
-        _show(plan, Console())
+        _show(plan, Console(), assumed="" if options.gpus else " (assumed, as --gpus is missing)")
     return 0
 
 
-def _show(plan: TrainingPlan, console: Console) -> None:
-    """Print a plan."""
+def _show(plan: TrainingPlan, console: Console, *, assumed: str) -> None:
+    """Print a plan.
+
+    Args:
+        assumed: words after the GPUs.
+    """
+    gpus = f"{_gpus(plan.cluster)}{assumed}"
     console.print(
-        f"{plan.model} on {_gpus(plan.cluster)}, {plan.precision}, {' + '.join(plan.data)}",
+        f"{plan.model} on {gpus}, {plan.precision}, {' + '.join(plan.data)}",
         highlight=False,
         markup=False,
     )

@@ -7,6 +7,7 @@ limits.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,12 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
             if limit is not None and limit < _UNLIMITED:
                 memory.append(limit)
     return CgroupLimits(min(cores, default=None), min(memory, default=None))
+
+
+def machine_memory() -> int:
+    """Return the memory in bytes of this machine, or of this process's cgroup if that is less."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(memory, cgroup_limits().memory or memory)
 
 
 def _folders(root: Path) -> Iterator[Path]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final, Protocol
 
-from pipeline.executors.cgroup_limits import cgroup_limits
+from pipeline.executors.cgroup_limits import machine_memory
 from pipeline.executors.processes import cores
 from schemas.text.byte_size import parse_bytes
 
@@ -31,6 +30,5 @@ def workers_of(options: WorkerOptions) -> int:
     if options.memory is not None:
         memory = parse_bytes(options.memory, name="--memory")
     else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        memory = min(memory, cgroup_limits().memory or memory)
+        memory = machine_memory()
     return max(1, min(options.workers or cores(), memory // WORKER_BYTES))

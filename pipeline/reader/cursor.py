@@ -41,6 +41,7 @@ class GlobalCursor(Iterator[Bucket]):
         self,
         ranks: Ranks,
         *,
+        source: str,
         digest: str,
         split: str,
         seed: int,
@@ -53,6 +54,7 @@ class GlobalCursor(Iterator[Bucket]):
         This method is not named `__init__`, because `help(ShardReader)` would then show this text.
 
         Args:
+            source: URL of the dataset, or "the mixture", for error messages.
             digest: digest of all inputs that determine the order, except split and seed.
             take: function that yields the buckets at ascending positions.
             stop: function that ends the threads. `stop` and `take` must not refer to this object.
@@ -60,7 +62,7 @@ class GlobalCursor(Iterator[Bucket]):
             block: number of positions to pass to `take` in one call.
         """
         self._endless = partial(_endless, take, ranks.groups, block)
-        self._ranks = ranks
+        self._ranks, self._source = ranks, without_credentials(source)
         self._identity: dict[str, int | str] = {
             "version": STATE_VERSION,
             "manifest": digest,
@@ -201,20 +203,7 @@ class GlobalCursor(Iterator[Bucket]):
             raise StateError(f"not a reader's state: no {', '.join(sorted(missing))} in it")
         for key, ours in self._identity.items():
             if state[key] != ours:
-                field = (
-                    f"is of {self.others}: its manifest digest"
-                    if key == "manifest"
-                    else f"has another {key}: it"
-                )
-                rebuilt = (
-                    ". A dataset's digest changes when the dataset is rebuilt or gets more variants"
-                    if key == "manifest"
-                    else ""
-                )
-                raise StateError(
-                    f"the reader's state {field} is {state[key]!r}, this reader has {ours!r}; "
-                    f"the order would not be the same{rebuilt}"
-                )
+                raise StateError(self._mismatch(key, state[key], ours))
         position = state["position"]
         if type(position) is not int or not 0 <= position < POSITIONS:
             raise StateError(
@@ -222,6 +211,19 @@ class GlobalCursor(Iterator[Bucket]):
                 "expected an integer from 0 to 2^62 - 1"
             )
         self.seek(position)
+
+    def _mismatch(self, key: str, saved: object, ours: int | str) -> str:
+        """Return the message about a state whose value of `key` is not this reader's."""
+        if key == "manifest":
+            return (
+                f"the reader's state is of {self.others}: its manifest digest is {saved!r}, and "
+                f"that of {self._source} is {ours!r}; the order would not be the same. A dataset's "
+                "digest changes when the dataset is rebuilt or gets more variants"
+            )
+        return (
+            f"the reader's state has another {key}: it is {saved!r}, this reader has {ours!r}; the "
+            f"order would not be the same: open {self._source} with {key}={saved!r}"
+        )
 
     def close(self) -> None:
         """End the threads and release the shards. Delivered buckets stay valid."""

@@ -110,6 +110,7 @@ class Mixture(ReaderOptions, GlobalCursor):
         self.manifests = tuple(member.manifest for member in splits)
         self._begin(
             ranks,
+            source="the mixture",
             digest=_digest(splits, phases),
             split=self.split,
             seed=self.seed,

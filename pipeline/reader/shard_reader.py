@@ -82,6 +82,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
         self._split = SplitReader(checked_url(self.url), self.split, self, self.generation)
         self._begin(
             ranks,
+            source=str(self.url),
             digest=self._split.manifest.digest,
             split=self.split,
             seed=self.seed,

@@ -54,6 +54,9 @@ def _text(event: str, values: dict[str, Any]) -> str:
     match event:
         case "started":
             return f"watching {values['inbox']} for {values['dataset']}"
+        case "no files":
+            more = "" if values["once"] else "; it will be checked again until the service ends"
+            return f"{values['inbox']} has no files{more}"
         case "batch":
             return f"appending {plural(values['files'], 'file')} ({values['bytes'] / 1e6:,.1f} MB)"
         case "committed":

@@ -90,6 +90,7 @@ class _Watch:
         remote = "://" in options.inbox and not options.once
         self._poll = _STORE_POLL if remote else _LOCAL_POLL
         self._settling = 0
+        self._has_scanned = False
         self._once_until = time.monotonic() + options.settle + 2 * self._poll
 
     def run(self) -> int:
@@ -154,6 +155,9 @@ class _Watch:
         for refused in files.refused:
             self._rejecting.reject(refused.name, refused.bytes, refused.version, refused.refusal)
         self._show_queue(files)
+        if not self._has_scanned and not (files.complete or files.waiting or files.refused):
+            log("no files", inbox=self._options.inbox, once=self._options.once)
+        self._has_scanned = True
         if len(files.waiting) != self._settling:
             self._settling = len(files.waiting)
             if self._settling:

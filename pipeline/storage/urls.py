@@ -64,11 +64,11 @@ def is_url(path: str) -> bool:
     """Return whether `path` is a URL.
 
     Raises:
-        InputError: the path is a misspelled URL: S3:// in capitals, or s3:/ with one slash.
+        InputError: the path is a misspelt URL, such as S3://, s3:/ or s3//.
     """
     if (url := corrected_url(path)) is not None:
         raise InputError(
-            f"a URL has a scheme in lower case and two slashes: write {url}",
+            f"a URL has a scheme in lower case, a colon and two slashes: write {url}",
             source=url if holds_secret(url) else path,  # errors redact only a correct URL
         )
     return "://" in path or path.startswith("simplecache::")

@@ -190,7 +190,8 @@ def _unknown(name: str, known: Sequence[str], arguments: Sequence[_Declared], pr
     bare = name.lstrip("-")
     for argument in arguments:
         if argument.name == "DATASET" and "dataset".startswith(bare):
-            return f"no option {name}: name the dataset alone, as in `{prog} {_example(argument)}`"
+            words = " ".join(_example(each) for each in arguments)
+            return f"no option {name}: name the dataset alone, as in `{prog} {words}`"
     if bare in _ALIKE and f"--{_ALIKE[bare]}" in known:
         return f"no option {name}: did you mean --{_ALIKE[bare]}?"
     if bare == "dry-run" and "--delete" in known:

@@ -19,6 +19,7 @@ import logging
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -180,7 +181,10 @@ def read_tensors(checkpoint: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         CheckpointError: see `Checkpoints.load`.
     """
-    _load(checkpoint, tensors, {}, no_dist=True)
+    with warnings.catch_warnings():
+        # torch warns about `no_dist`, even though the caller asks for it
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        _load(checkpoint, tensors, {}, no_dist=True)
 
 
 def _load(

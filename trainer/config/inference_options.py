@@ -106,7 +106,13 @@ class EmbedOptions(InferenceOptions):
 
 def parse_embed(words: Sequence[str]) -> EmbedOptions:
     """Return the options of `thdpack embed`; see `parse`."""
-    return parse(words, EmbedOptions, "thdpack embed", "Compute embeddings with a trained model.")
+    return parse(
+        words,
+        EmbedOptions,
+        "thdpack embed",
+        "Compute embeddings with a trained model.\n\n"
+        "Example: thdpack embed runs/esm2-8m proteins.fasta --out embeddings",
+    )
 
 
 def parse(words: Sequence[str], options: type[Options], prog: str, description: str) -> Options:

@@ -105,5 +105,7 @@ def parse_score(words: Sequence[str]) -> ScoreOptions:
         words,
         ScoreOptions,
         "thdpack score",
-        "Score sequences or mutants with a trained model.",
+        "Score sequences or mutants with a trained model.\n\n"
+        "Example: thdpack score runs/esm2-8m proteins.fasta --out scores\n\n"
+        "Example: thdpack score runs/esm2-8m --mutations gfp.csv --out gfp-scores.csv",
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import torch
 
+from pipeline.executors.cgroup_limits import machine_memory
 from pipeline.planning.choices import choose_buckets, choose_reshard, choose_shard
 from pipeline.planning.estimate import ROOM, Setting, Shard, memory, seconds
 from schemas.manifest import Manifest
@@ -17,6 +18,7 @@ from trainer.config import AUTO, ComputeOptions, TrainOptions
 from trainer.distributed.agreement import all_gather
 from trainer.distributed.topology import Topology
 from trainer.precision import is_low
+from trainer.start.cpu_memory import check_cpu_memory, ranks_on_this_machine
 from trainer.step import why_not_captured
 
 _TOLERANCE = 1.02
@@ -185,7 +187,17 @@ def _is_measured(compute: ComputeOptions, topology: Topology) -> bool:
 def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> str:
     """Return the result of `check_memory` on this machine. Return "" on a CPU, for backend torch
     and for fp32, because no such run was measured for the estimate.
+
+    Raises:
+        ValueError: the run needs more than the available memory.
     """
+    if topology.device.type == "cpu":
+        check_cpu_memory(
+            setting_of(options, manifest, topology),
+            precision=options.compute.precision,
+            ranks=ranks_on_this_machine(),
+            available=machine_memory(),
+        )
     if not _is_measured(options.compute, topology):
         return ""
     return check_memory(

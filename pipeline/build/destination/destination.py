@@ -131,7 +131,10 @@ def open_destination(url: str) -> LocalDestination | ObjectDestination:
     if not url:
         raise OptionError("the name of the dataset's folder is empty: is a shell variable unset?")
     if url.startswith(("http://", "https://")):
-        raise OptionError(f"{url}: cannot be written to; use a folder, s3:// or gs://")
+        raise OptionError(
+            f"{url}: cannot be written to; use a folder, s3:// or gs://. For an S3-compatible "
+            "store, set AWS_ENDPOINT_URL to its address, and use s3://BUCKET/PREFIX"
+        )
     if is_hub(url):
         raise OptionError(
             f"{url}: cannot be written to; use a folder, s3:// or gs://. To publish a finished "

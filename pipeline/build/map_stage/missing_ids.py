@@ -13,7 +13,7 @@ from pipeline.build.build_plan import Plan
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import MapTask
-from pipeline.inputs.formats.column_names import column_named
+from pipeline.inputs.formats.column_names import column_named, id_column_in
 from pipeline.inputs.formats.registry import FORMATS
 from schemas.text.phrases import plural
 
@@ -32,7 +32,7 @@ def columns_without_ids(task: MapTask) -> tuple[str, ...]:
     if columns is None:
         return ()
     names = columns(task.source)
-    return tuple(names) if column_named(task.options.id_column, names) is None else ()
+    return tuple(names) if id_column_in(names, task.options.id_column) is None else ()
 
 
 def missing_id_warnings(
@@ -53,7 +53,7 @@ def missing_id_warnings(
     first, columns = found[0]
     name = "standard input" if first.name == "-" else first.url
     others = f" and {plural(len(found) - 1, 'other table')}" if len(found) > 1 else ""
-    line = f"{name}{others}: no column {options.id_column!r}, so the records have empty ids"
+    line = f"{name}{others}: no column 'id', 'Entry' or 'accession', so the records have empty ids"
     residues = column_named(options.sequence_column, columns)
     named = [column for column in columns if column != residues]
     if named:

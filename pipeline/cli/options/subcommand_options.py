@@ -135,8 +135,9 @@ class InspectOptions:
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
-    """Id, accession or entry name of the records to show. For each kept record, the command prints
-    its shard and row. For any other record, it prints why the record was left out."""
+    """Id, accession, entry name or ordinal of the records to show. For each kept record, the
+    command prints its shard and row. For any other record, it prints why the record was left
+    out."""
     generation: GenerationName = LATEST
     """Generation to show: latest, or a number or digest that `thdpack generations` prints."""
 
@@ -145,7 +146,9 @@ class InspectOptions:
         if self.bucket is not None and self.record is not None:
             raise ValueError("--bucket and --record show different things: give only one of these")
         if self.record == "":
-            raise ValueError("--record is empty: give an id, an accession or an entry name")
+            raise ValueError(
+                "--record is empty: give an id, an accession, an entry name or an ordinal"
+            )
         if self.bucket is not None:
             check_range(self, "bucket", least=0)
 
@@ -228,10 +231,10 @@ class PlanOptions:
     """Folder or URL of the dataset. Required. For a mixture, write --data A=0.7 --data B=0.3, as
     for `thdpack train`."""
     model: Annotated[str, tyro.conf.arg(help=_MODEL_HELP)] = "esm2-650m"
-    gpus: str = "8xH200"
-    """Number and kind of GPUs. The kind is H200 or H100 (80 GB). More than eight GPUs are divided
-    among nodes of at most eight. For other nodes, give three parts: 4x2xH200 is four nodes with two
-    GPUs each."""
+    gpus: Optional[str] = None  # noqa: UP045
+    """Number and kind of GPUs. Default: 8xH200. The kind is H200 or H100 (80 GB). More than
+    eight GPUs are divided among nodes of at most eight. For other nodes, give three parts: 4x2xH200
+    is four nodes with two GPUs each."""
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = field(default=0, metadata={"example": "100B", "units": True})

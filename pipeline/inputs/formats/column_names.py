@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+_IDS: Final = ("id", "entry", "accession")
+"""Names of the id column that are tried in this order, if the user names none. UniProt's tables
+have `Entry`."""
 
 
 def column_named(wanted: str, names: Sequence[str]) -> str | None:
@@ -15,3 +20,13 @@ def column_named(wanted: str, names: Sequence[str]) -> str | None:
         return wanted
     close = [name for name in names if name.strip().casefold() == wanted.strip().casefold()]
     return close[0] if len(close) == 1 else None
+
+
+def id_column_in(names: Sequence[str], wanted: str) -> str | None:
+    """Return the column with the record ids.
+
+    Args:
+        wanted: value of --id-column. With the default, "id", other usual names are tried, too.
+    """
+    usual = _IDS if wanted == _IDS[0] else (wanted,)
+    return next((found for name in usual if (found := column_named(name, names)) is not None), None)

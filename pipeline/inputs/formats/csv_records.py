@@ -19,7 +19,7 @@ import pyarrow as pa
 from pipeline.inputs.content_hash import hashed_range
 from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import archive_errors, plain_text
-from pipeline.inputs.formats.column_names import column_named
+from pipeline.inputs.formats.column_names import column_named, id_column_in
 from pipeline.inputs.formats.table_records import blocks_of_batch
 from pipeline.inputs.record_block import Blocks, empty_block
 from pipeline.inputs.source import InputRange, Source
@@ -135,7 +135,7 @@ def _names(head: bytes, source: Source) -> list[str]:
 def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     """Return the names of the columns with residues and ids.
 
-    The name of the id column is None if the file lacks the default column `id`.
+    The name of the id column is None if the user named no id column, and the file has none.
 
     Raises:
         InputError: a column that the user named is missing, or the file has no sequence column.
@@ -143,7 +143,7 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     sequences = column_named(part.sequence_column, names)
     if sequences is None and names[0].startswith(">"):
         raise _fasta(part.source)
-    ids = column_named(part.id_column, names)
+    ids = id_column_in(names, part.id_column)
     present = ", ".join(names[:20])
     for option, name, found in (
         ("--sequence-column", part.sequence_column, sequences),

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from pipeline.inputs.formats.column_names import column_named
+from pipeline.inputs.formats.column_names import column_named, id_column_in
 from pipeline.inputs.record_block import RecordBlock, block_of_texts, identifier
 from pipeline.inputs.residues import residues_of
 from pipeline.inputs.source import Source
@@ -159,14 +159,14 @@ def _checked_columns(
 ) -> tuple[str, str | None]:
     """Return the names of the columns with residues and ids.
 
-    The name of the id column is None if the file lacks the default column `id`.
+    The name of the id column is None if the user named no id column, and the file has none.
 
     Raises:
         InputError: a column that the user named is missing, the file has no sequence column, or
             the residues are not text.
     """
     sequences = column_named(sequence_column, schema.names)
-    ids = column_named(id_column, schema.names)
+    ids = id_column_in(schema.names, id_column)
     present = ", ".join(schema.names)
     for option, name, found in (
         ("--sequence-column", sequence_column, sequences),

@@ -66,7 +66,7 @@ def write_text(name: str, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     except OSError as error:
-        raise ThdpackError(f"cannot write {path}: {error.strerror}") from error
+        raise ThdpackError(f"cannot write {path}: {error.strerror}: choose another file") from error
 
 
 def inside(folder: str, name: str) -> str:

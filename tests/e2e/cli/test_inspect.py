@@ -101,3 +101,14 @@ def test_inspect_prints_the_digest_and_the_generation(cropped: Path, run: Run) -
     lines = [line.split() for line in run("inspect", cropped).stdout.splitlines()]
     assert ["digest", read_manifest(cropped).digest] in lines
     assert ["generation", "1"] in lines
+
+
+def test_a_record_is_found_by_its_ordinal_unless_another_record_has_this_id(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "x.fasta").write_text(">a\nMKTAY\n>0\nMKVAY\n")
+    dataset = preprocess(tmp_path / "x.fasta", tmp_path / "d")
+    assert run("inspect", dataset, "--record", "1").stdout.startswith("0: record 1, ")
+    assert run("inspect", dataset, "--record", "0").stdout.startswith("0: record 1, ")
+    for name in ("2", "9" * 30):
+        assert f"or ordinal '{name}'; an id is" in run("inspect", dataset, "--record", name).stderr

@@ -70,7 +70,10 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("append d x --capacity 4096", "no option --capacity: a dataset keeps its build's values"),
         ("compact d x --split valid=0.1", "no option --split: a dataset keeps its build's values"),
         ("compact d --out e", "no option --out: the dataset is rewritten in place. To keep it"),
-        ("inspect d --record=", "--record is empty: give an id, an accession or an entry name"),
+        (
+            "inspect d --record=",
+            "--record is empty: give an id, an accession, an entry name or an ordinal",
+        ),
         ("append --out d x", "no option --out: the dataset is the first argument, before the"),
         ("card d --license=", "--license is empty: give a text, or omit the option"),
         ("preprocess x --out d --valid 0.05", "no option --valid: use --split, as in --split val"),

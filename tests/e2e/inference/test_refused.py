@@ -183,6 +183,7 @@ def test_the_model_of_a_run_is_its_export_or_its_last_checkpoint(
     shutil.rmtree(run / "export")
     said = embed(run, dataset, "--out", tmp_path / "b")
     assert f"model {run} (step 2)" in said
+    assert "Warning" not in said
     assert rows(tmp_path / "a") == rows(tmp_path / "b")
     for row, (_, residues) in zip(rows(tmp_path / "a"), RECORDS, strict=True):
         if row["used_residues"]:

@@ -18,6 +18,8 @@ from tests.helpers.processes.command_line import REPO, Run
 
 COLUMNS = ("--sequence-column", "Sequence", "--id-column", "Entry")
 
+NO_IDS = "no column 'id', 'Entry' or 'accession', so the records have empty ids"
+
 
 def test_csv_and_tsv_are_read_from_files_compressed_files_and_standard_input(
     run: Run, tmp_path: Path
@@ -65,7 +67,7 @@ def test_the_columns_id_and_sequence_may_be_named_in_any_case(run: Run, tmp_path
 def test_if_records_have_no_ids_the_error_of_inspect_names_the_option_id_column(
     run: Run, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.csv").write_text("Entry,sequence\nP1,MKTAY\n")
+    (tmp_path / "x.csv").write_text("Protein,sequence\nP1,MKTAY\n")
     assert run("preprocess", tmp_path / "x.csv", "--out", tmp_path / "out").returncode == 0
     said = run("inspect", tmp_path / "out", "--record", "P1").stderr
     assert "its records have no ids; for tables, --id-column of `thdpack preprocess` names" in said
@@ -78,7 +80,7 @@ def test_a_table_without_a_column_of_ids_gives_a_warning_that_names_its_columns(
     ipc = pytest.importorskip("pyarrow.ipc")
     import pyarrow as pa
 
-    rows = {"Entry": ["P1", "P2"], "Note": ["x", "y"], "Sequence": ["MKTAY", "MKV"]}
+    rows = {"Protein": ["P1", "P2"], "Note": ["x", "y"], "Sequence": ["MKTAY", "MKV"]}
     table = pa.table(rows)
     lines = [*zip(*rows.values(), strict=True)]
     for name, mark in (("x.csv", ","), ("x.tsv", "\t")):
@@ -92,16 +94,32 @@ def test_a_table_without_a_column_of_ids_gives_a_warning_that_names_its_columns(
     for name in names:
         words = ("preprocess", tmp_path / name, "--out", tmp_path / f"out-{name}")
         done = run(*words)
-        line = f"{tmp_path / name}: no column 'id', so the records have empty ids"
-        line += "; choose a column with --id-column: Entry, Note\n"
+        line = f"{tmp_path / name}: {NO_IDS}; choose a column with --id-column: Protein, Note\n"
         assert line in done.stderr
         assert f"\n            note  {line}" in done.stdout  # the summary repeats it
         assert {row["id"] for row in read_records(tmp_path / f"out-{name}")} == {""}
-        said = run(*words, "--id-column", "entry", "--overwrite")
+        said = run(*words, "--id-column", "protein", "--overwrite")
         assert "empty ids" not in said.stderr + said.stdout
     said = run("preprocess", *(tmp_path / name for name in names), "--out", tmp_path / "all").stderr
     assert said.count("empty ids") == 1
-    assert f"{tmp_path / 'x.csv'} and 4 other tables: no column 'id', so" in said
+    assert (
+        f"{tmp_path / 'x.csv'} and 4 other tables: no column 'id', 'Entry' or 'accession', so"
+        in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "ids"),
+    [("Entry,Sequence,Accession", "P1"), ("x,sequence,accession", "A1"), ("x,sequence,ID", "A1")],
+)
+def test_the_usual_names_of_the_id_column_need_no_option(
+    run: Run, tmp_path: Path, header: str, ids: str
+) -> None:
+    (tmp_path / "x.csv").write_text(f"{header}\nP1,MKTAY,A1\n")
+    done = run("preprocess", tmp_path / "x.csv", "--out", tmp_path / "out")
+    assert done.returncode == 0
+    assert "empty ids" not in done.stderr
+    assert [row["id"] for row in read_records(tmp_path / "out")] == [ids]
 
 
 def test_if_a_table_has_only_a_sequence_column_the_warning_suggests_no_id_column(
@@ -110,7 +128,7 @@ def test_if_a_table_has_only_a_sequence_column_the_warning_suggests_no_id_column
     (tmp_path / "x.csv").write_text("sequence\nMKTAY\n")
     (tmp_path / "y.csv").write_text("id,sequence\n,MKTAYV\n")  # the ids exist, but are empty
     said = run("preprocess", tmp_path / "x.csv", "--out", tmp_path / "x").stderr
-    assert f"{tmp_path / 'x.csv'}: no column 'id', so the records have empty ids\n" in said
+    assert f"{tmp_path / 'x.csv'}: {NO_IDS}\n" in said
     assert "empty ids" not in run("preprocess", tmp_path / "y.csv", "--out", tmp_path / "y").stderr
 
 

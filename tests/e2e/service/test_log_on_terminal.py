@@ -49,6 +49,11 @@ def test_a_terminal_shows_short_lines_of_text(inbox: Path, dataset: Path) -> Non
     assert not any("{" in line for line in lines)
 
 
+def test_a_service_says_that_its_inbox_is_empty(inbox: Path, dataset: Path) -> None:
+    lines = on_terminal("watch", inbox, "--dataset", dataset, *ONCE)
+    assert lines == [f"watching {inbox} for {dataset}", f"{inbox} has no files"]
+
+
 def test_log_json_prints_json_on_a_terminal(inbox: Path, dataset: Path) -> None:
     drop(inbox, "good.fasta", content_of(1))
     lines = on_terminal("watch", inbox, "--dataset", dataset, *ONCE, "--log-json")

@@ -90,10 +90,12 @@ def closed() -> str:
 
 def test_a_web_address_is_refused_as_a_destination(run: Run, small: Path) -> None:
     said = refused(run, "preprocess", small, "--out", "http://127.0.0.1:9/x", code=2)
-    assert said == "http://127.0.0.1:9/x: cannot be written to; use a folder, s3:// or gs://"
+    assert said.startswith(
+        "http://127.0.0.1:9/x: cannot be written to; use a folder, s3:// or gs://. "
+    )
 
 
-@pytest.mark.parametrize("url", ["s3:/bucket/x", "S3://bucket/x", "S3:/bucket/x"])
+@pytest.mark.parametrize("url", ["s3:/bucket/x", "s3//bucket/x", "S3://bucket/x", "S3:/bucket/x"])
 def test_the_error_for_a_misspelt_url_corrects_it_and_no_folder_is_created(
     run: Run, small: Path, tmp_path: Path, url: str
 ) -> None:

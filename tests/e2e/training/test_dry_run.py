@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import preprocess
@@ -52,6 +53,16 @@ def test_a_dataset_without_buckets_for_validation_is_described_with_a_larger_sha
     main([*arguments(data, tmp_path / "run", steps=1), "--dry-run"])
     said = "none for validation: thdpack preprocess --split train=0.5,valid=0.5 would set aside"
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_a_dry_run_of_a_model_that_needs_a_gpu_says_so(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("esm2-15b", "--data", str(many_shards), "--out", str(tmp_path / "run"), "--dry-run")
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "torch found no GPU, and on the CPU this run needs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_new", [True, False])

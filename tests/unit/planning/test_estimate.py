@@ -338,6 +338,12 @@ def test_a_plan_on_tiny_data_has_no_zeros_and_no_wrong_plurals(dataset: Path, ru
     assert told["run"]["steps"] == 1
 
 
+def test_a_plan_says_which_gpus_it_assumes_without_the_option(dataset: Path, run: Run) -> None:
+    words = ("plan", "--data", dataset)
+    assert "on 8 H200 (assumed, as --gpus is missing), bf16" in run(*words).stdout
+    assert "on 8 H200, bf16" in run(*words, "--gpus", "8xH200").stdout
+
+
 def test_a_plan_for_several_nodes_says_how_to_use_its_command(dataset: Path, run: Run) -> None:
     plan = ("plan", "--data", dataset, "--model", "esm2-8m", "--gpus")
     text = run(*plan, "16xH200").stdout
