@@ -40,7 +40,7 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
         return 0
     print(f"{'plan':>16}  {digest}")
     for name, count in counts.items():
-        # preprocess.sbatch reads these lines
+        # preprocess.sbatch and preprocess.sh read these lines
         print(f"{name:>16}  {count} {'task' if count == 1 else 'tasks'}")
     dataset = shlex.quote(without_credentials(out))
     for stage, count in counts.items():
@@ -50,6 +50,7 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
         print(f"{name:>16}  {task} 0{each}")
     print(f"{'finally':>16}  thdpack commit {dataset} --plan {digest}")
     print(f"{'on Slurm':>16}  deploy/slurm/preprocess.sbatch runs all of these commands")
+    print(f"{'on Kubernetes':>16}  deploy/kubernetes/preprocess.sh runs all of these commands")
     return 0
 
 

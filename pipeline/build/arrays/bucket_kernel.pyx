@@ -3,16 +3,20 @@
 
 from libc.string cimport memcpy, memset
 
+from pipeline.build.arrays.prefetch cimport AHEAD, prefetch
+
 
 def gather(
     const unsigned char[::1] values, const long long[::1] begin, const long long[::1] end,
     unsigned char[::1] out,
 ):
-    cdef Py_ssize_t i, at = 0, size
+    cdef Py_ssize_t i, at = 0, size, last = begin.shape[0] - AHEAD
     if out.shape[0] == 0:
         return
     with nogil:
         for i in range(begin.shape[0]):
+            if i < last:
+                prefetch(&values[begin[i + AHEAD]], end[i + AHEAD] - begin[i + AHEAD])
             size = end[i] - begin[i]
             if size > 0:
                 memcpy(&out[at], &values[begin[i]], size)
@@ -60,6 +64,7 @@ def fill_buckets(
     cdef unsigned char* out = &ids[0]
     cdef unsigned char* row
     cdef Py_ssize_t s, k, size, at = 0, current = -1, pad_to
+    cdef Py_ssize_t last = begin.shape[0] - AHEAD
     cdef bint counting = token_counts.shape[0] > 0
     if counting:
         memset(pairs, 0, sizeof(pairs))
@@ -69,6 +74,8 @@ def fill_buckets(
                 current = bucket[s]
                 memset(out + at, pad, current * capacity - at)
                 at = current * capacity
+            if s < last:
+                prefetch(&tokens[0] + begin[s + AHEAD], residues[s + AHEAD])
             size = residues[s]
             source = &tokens[begin[s]]
             row = out + at

@@ -10,6 +10,8 @@ starts at a byte boundary.
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
+from pipeline.build.arrays.prefetch cimport AHEAD, prefetch
+
 
 cdef inline uint64_t _pack(uint64_t x) noexcept nogil:
     x = (x & 0x001F001F001F001FULL) | ((x & 0x1F001F001F001F00ULL) >> 3)
@@ -27,7 +29,7 @@ def pack(
     const unsigned char[::1] tokens, const long long[::1] begin, const long long[::1] end,
     unsigned char[::1] out,
 ):
-    cdef Py_ssize_t i, k, size
+    cdef Py_ssize_t i, k, size, last = begin.shape[0] - AHEAD
     cdef const unsigned char* source
     cdef uint64_t group
     cdef unsigned char* target
@@ -37,6 +39,8 @@ def pack(
     target = &out[0]
     with nogil:
         for i in range(begin.shape[0]):
+            if i < last:
+                prefetch(&tokens[0] + begin[i + AHEAD], end[i + AHEAD] - begin[i + AHEAD])
             source = &tokens[0] + begin[i]
             size = end[i] - begin[i]
             k = 0

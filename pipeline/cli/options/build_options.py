@@ -33,7 +33,8 @@ of `thdpack preprocess`, except those that choose where tasks run and how many r
 All machines need access to the dataset's folder. Afterwards, run every map task: `thdpack run-task
 DATASET --plan PLAN --stage map --index N`. Then run every task of the other stages that this
 command prints, one stage after another. Finally, run `thdpack commit DATASET --plan PLAN`. On
-Slurm, deploy/slurm/preprocess.sbatch runs all of these commands.
+Slurm, deploy/slurm/preprocess.sbatch runs all of these commands. On Kubernetes,
+deploy/kubernetes/preprocess.sh does so.
 
 Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
 """

@@ -230,7 +230,7 @@ def test_documents_named_in_the_code_exist() -> None:
         path
         for folder in folders
         for path in (REPO / folder).rglob("*.*")
-        if path.suffix in (".py", ".pyx", ".sbatch")
+        if path.suffix in (".py", ".pyx", ".sbatch", ".sh", ".yaml")
     ]
     named = {
         name

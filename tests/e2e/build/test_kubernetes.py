@@ -1,0 +1,146 @@
+"""deploy/kubernetes/preprocess.sh builds a dataset with Jobs, and resumes after failures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.corpus import digest, fasta, made_records
+from tests.helpers.processes.command_line import REPO, environment, preprocess
+from tests.helpers.processes.kubernetes import Cluster, kubectl
+
+SCRIPT = REPO / "deploy" / "kubernetes" / "preprocess.sh"
+SIZES = {"task_bytes": 60_000, "partition_bytes": 60_000}
+OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
+
+
+def script(path: Path, **values: str) -> subprocess.Popen[str]:
+    """Start the script with `kubectl` from a folder, and with values of variables."""
+    env = {**environment(), "PATH": f"{path}:{os.environ['PATH']}", "POLL": "0.05", **values}
+    pipe = subprocess.PIPE
+    bash = shutil.which("bash")
+    assert bash
+    return subprocess.Popen([bash, SCRIPT], env=env, stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Yield a cluster, whose `kubectl` is in tmp_path."""
+    cluster = Cluster(tmp_path / "set", tmp_path, **SIZES)
+    with kubectl(cluster, tmp_path):
+        yield cluster
+
+
+def test_a_build_on_kubernetes_gives_the_same_bytes_after_failures(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    corpus = tmp_path / "my corpus"
+    corpus.mkdir()
+    for seed in range(2):
+        (corpus / f"{seed}.fasta").write_bytes(fasta(made_records(300, seed=seed)))
+    values = {
+        "INPUTS": f"'{corpus}/*.fasta'",
+        "DATASET": str(tmp_path / "set"),
+        "OPTIONS": " ".join(OPTIONS),
+        "IMAGE": "registry:5000/thdpack-cpu:0.1.0",
+        "SECRET": "store",
+        "CLAIM": "shared",
+        "MOUNT": str(tmp_path),
+        "NAMESPACE": "sets",
+        "SIZE": "2",
+    }
+
+    waiting = script(tmp_path, **values)
+    assert waiting.stderr is not None
+    notice = waiting.stderr.readline()
+    [plan] = cluster.jobs
+    assert f"{plan}-0-0 does not start (CreateContainerConfigError)" in notice
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate()
+    assert waiting.returncode == 130, said
+    assert f"kubectl --namespace sets delete job {plan}" in said
+
+    cluster.secrets["store"] = {}
+    cluster.kills["map-1"] = [1, 1, 1, 1]
+    failed = script(tmp_path, **values)
+    printed, said = failed.communicate()
+    assert failed.returncode == 1, said
+    assert f"{plan} runs already; waiting for it" in printed
+    failed_job = list(cluster.jobs)[-1]
+    assert f"the Job {failed_job} failed" in said
+    assert f"The pod {failed_job}-1-4 ended with Error. The last lines of its log:" in said
+    assert f"kubectl --namespace sets logs {failed_job}-1-4" in said
+    assert "run the same command again to resume" in said
+
+    cluster.kills["map-1"] = [2]
+    resumed = script(tmp_path, **values)
+    printed, said = resumed.communicate()
+    assert resumed.returncode == 0, said
+    assert not cluster.kills["map-1"]
+    stages = [job.manifest["metadata"]["name"].split("-")[1] for job in cluster.ever]
+    assert stages == ["plan", "map", "plan", "map", "reduce", "commit"]
+    map_job = cluster.jobs[failed_job]
+    assert [pod.index for pod in map_job.pods] == [0, 1, 1]
+    assert map_job.pods[1].code == -signal.SIGKILL
+    assert "0 tasks run" not in map_job.pods[0].log
+    assert "skipped, because an earlier run finished them" in map_job.pods[0].log
+    assert "records in" in printed
+
+    source = corpus / "*.fasta"
+    whole = preprocess(source, tmp_path / "whole", *OPTIONS, **SIZES)
+    assert digest(tmp_path / "set") == digest(whole)
+
+
+def test_a_wrong_option_ends_the_build_with_the_log_of_the_plan(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    """All characters of a word reach thdpack. The pod is not retried."""
+    words = ["s3://b/$(HOME) *.fasta", "s3://b/$$x$", 's3://b/"q".fasta', "s3://b/back\\slash"]
+    quoted = [f"'{word}'" for word in words]
+    values = {"INPUTS": " ".join(quoted), "DATASET": "s3://b/set", "IMAGE": "thdpack"}
+    ended = script(tmp_path, **values, OPTIONS="--capacty 5")
+    _, said = ended.communicate()
+    assert ended.returncode == 1, said
+    [job] = cluster.jobs.values()
+    [pod] = job.pods
+    assert pod.command == [
+        *("thdpack", "plan-tasks", *words, "--out", "s3://b/set", "--capacty", "5")
+    ]
+    assert "    thdpack plan-tasks: " in said
+    assert "--capacity" in said
+    assert f"kubectl logs {pod.name}" in said
+
+
+GOOD = {"INPUTS": "s3://b/a.fasta", "DATASET": "s3://b/set", "IMAGE": "thdpack"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"INPUTS": ""}, "set INPUTS, DATASET and IMAGE, for example: INPUTS="),
+        ({"IMAGE": ""}, "set INPUTS, DATASET and IMAGE, for example: INPUTS="),
+        ({"PATH": ""}, "kubectl is not in PATH"),
+        ({"DATASET": "sets/a"}, "DATASET is a local path, sets/a, and pods cannot see"),
+        ({"INPUTS": "s3://b/a @/l.txt"}, "INPUTS is a local path, /l.txt, and pods cannot see"),
+        ({"DATASET": "/sets/a", "CLAIM": "c"}, "DATASET is /sets/a, but pods see the claim c at"),
+        ({"INPUTS": "'s3://b/a"}, "INPUTS has a quote without its partner: 's3://b/a"),
+        ({"SIZE": "0"}, "SIZE is '0', expected a whole number from 1"),
+    ],
+)
+def test_a_script_that_cannot_run_says_in_one_line_what_to_do(
+    tmp_path: Path, values: dict[str, str], said: str
+) -> None:
+    (tmp_path / "kubectl").write_text("#!/bin/sh\necho called; exit 1\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    ended = script(tmp_path, **{**GOOD, **values})
+    printed, errors = ended.communicate()
+    assert ended.returncode == 2, errors
+    assert errors.startswith(f"preprocess.sh: {said}")
+    assert errors.count("\n") == 1
+    assert not printed
