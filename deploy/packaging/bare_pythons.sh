@@ -14,8 +14,8 @@
 #      without the sources. With --examples, it also runs the notebook and the scripts in examples/.
 #
 # The script needs root, debootstrap, git, a mirror of Debian and a package index. Each argument
-# takes 2 to 4 minutes and 2 GB of disk space. With --examples, it takes 4 more minutes and, with the
-# package index's builds of torch, 9 GB. WHEELS=FOLDER names a folder of wheels, such as a build of
+# takes 2 to 4 minutes and 2 GB of disk space. With --examples, it takes 4 more minutes and, with
+# the package index's builds of torch, 9 GB. WHEELS=FOLDER names a folder of wheels, such as a build of
 # torch for CPUs. pip then uses the versions in this folder. docs/packaging.md has the results.
 set -euo pipefail
 
@@ -97,7 +97,7 @@ try_python() {
     NETWORK=none in_root "$builder" /root/env/bin/pip --quiet wheel --no-deps --no-index \
         --find-links /root/requirements --wheel-dir /root/dist "/root/$(basename "$sdist")"
     echo "built without a network from $(basename "$sdist") and" \
-        "$(in_root "$builder" ls /root/requirements | sed 's/-[^-]*-[^-]*-[^-]*$//' | paste -sd ' ')"
+        "$(in_root "$builder" ls /root/requirements | sed 's/-[^-]*-[^-]*-[^-]*$//' | xargs)"
 
     mkdir -p "$bare/try/deploy/packaging" "$bare/try/data" "$bare/try/docs"
     cp "$builder"/root/dist/*.whl "$bare/try/"
