@@ -15,8 +15,8 @@
 #
 # The script needs root, debootstrap, git, a mirror of Debian and a package index. Each argument
 # takes 2 to 4 minutes and 2 GB of disk space. With --examples, it takes 4 more minutes and, with
-# the package index's builds of torch, 9 GB. WHEELS=FOLDER names a folder of wheels, such as a build of
-# torch for CPUs. pip then uses the versions in this folder. docs/packaging.md has the results.
+# the package index's builds of torch, 9 GB. WHEELS=FOLDER names a folder of wheels, such as a build
+# of torch for CPUs. pip then uses the versions in this folder. docs/packaging.md has the results.
 set -euo pipefail
 
 if [ $# -eq 0 ]; then
