@@ -31,6 +31,10 @@ class Vocabulary:
                 "because checks of buckets rely on that"
             )
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out cached properties: pickle refuses the read-only mapping of `letters`."""
+        return {"name": self.name, "tokens": self.tokens}
+
     def __len__(self) -> int:
         return len(self.tokens)
 

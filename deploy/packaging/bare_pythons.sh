@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build and try wheels of thdpack in bare systems, one for each version of Python:
 #
-#     sudo deploy/packaging/bare_pythons.sh bookworm:3.11 trixie:3.13 sid:3.14
+#     sudo deploy/packaging/bare_pythons.sh [--examples] bookworm:3.11 trixie:3.13 sid:3.14
 #
 # SUITE:VERSION names a suite of Debian and a version of Python that the suite has. SUITE:FOLDER
 # copies a Python from this machine, which must have been built on that suite:
@@ -11,15 +11,22 @@
 #   1. One has Python, its headers and gcc. pip builds a wheel there from the source distribution.
 #      It first downloads the build requirements. The build itself has no network.
 #   2. The other has only Python and its venv module. try_wheel.py runs there, in an empty folder,
-#      without the sources.
+#      without the sources. With --examples, it also runs the notebook and the scripts in examples/.
 #
 # The script needs root, debootstrap, git, a mirror of Debian and a package index. Each argument
-# takes 2 to 4 minutes and 2 GB of disk space. docs/packaging.md has the results.
+# takes 2 to 4 minutes and 2 GB of disk space. With --examples, it takes 4 more minutes and, with
+# the package index's builds of torch, 9 GB. WHEELS=FOLDER names a folder of wheels, such as a build
+# of torch for CPUs. pip then uses the versions in this folder. docs/packaging.md has the results.
 set -euo pipefail
 
 if [ $# -eq 0 ]; then
     sed -n '2,/^set/p' "$0" | sed -e '$d' -e 's/^# \{0,1\}//'
     exit 2
+fi
+options=()
+if [ "$1" = --examples ]; then
+    options=(--examples)
+    shift
 fi
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -37,6 +44,7 @@ in_root() {
         && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$@"' _ "$root" \
         env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
         PIP_CERT=/root/certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
+        PIP_FIND_LINKS=/root/wheels PIP_CONSTRAINT=/root/wheels/versions.txt PIP_NO_CACHE_DIR=1 \
         DEBIAN_FRONTEND=noninteractive "$@"
 }
 
@@ -60,6 +68,11 @@ try_python() {
         mkdir -p "$base/dev/shm"
         cp -L /etc/resolv.conf /etc/hosts "$base/etc/"
         cp -L "$certificates" "$base/root/certificates.crt"
+        mkdir "$base/root/wheels"
+        [ -z "${WHEELS:-}" ] || cp "$WHEELS"/*.whl "$base/root/wheels/"
+        # torch-2.13.0+cpu-cp311-….whl gives the line torch==2.13.0+cpu
+        find "$base/root/wheels" -name '*.whl' -printf '%f\n' \
+            | sed -E 's/^([^-]+)-([^-]+)-.*/\1==\2/' > "$base/root/wheels/versions.txt"
     fi
     rm -rf "$builder" "$bare"
     cp -a "$base" "$bare"
@@ -83,14 +96,19 @@ try_python() {
         --dest /root/requirements "${requirements[@]}" wheel
     NETWORK=none in_root "$builder" /root/env/bin/pip --quiet wheel --no-deps --no-index \
         --find-links /root/requirements --wheel-dir /root/dist "/root/$(basename "$sdist")"
+    echo "built without a network from $(basename "$sdist") and" \
+        "$(in_root "$builder" ls /root/requirements | sed 's/-[^-]*-[^-]*-[^-]*$//' | xargs)"
 
-    mkdir -p "$bare/try/deploy/packaging" "$bare/try/data"
+    mkdir -p "$bare/try/deploy/packaging" "$bare/try/data" "$bare/try/docs"
     cp "$builder"/root/dist/*.whl "$bare/try/"
     cp "$repo/deploy/packaging/try_wheel.py" "$bare/try/deploy/packaging/"
     cp "$repo/README.md" "$bare/try/"
     cp "$repo/data/sample.fasta" "$bare/try/data/"
+    cp "$repo/docs/tutorial.ipynb" "$bare/try/docs/"
+    cp -r "$repo/examples" "$bare/try/"
     wheel=$(basename "$bare"/try/*.whl)
-    in_root "$bare" "$python" /try/deploy/packaging/try_wheel.py "/try/$wheel"
+    in_root "$bare" "$python" /try/deploy/packaging/try_wheel.py "/try/$wheel" \
+        "${options[@]}"
 }
 
 # The source distribution of the committed files, made as users would make it from a clone.

@@ -1,14 +1,22 @@
 """Try a wheel of thdpack in a new virtual environment and an empty folder.
 
     python deploy/packaging/try_wheel.py dist/thdpack-0.1.0-cp312-cp312-linux_x86_64.whl
+    python deploy/packaging/try_wheel.py dist/thdpack-0.1.0-cp312-cp312-linux_x86_64.whl --examples
 
 The Python that runs this script makes the virtual environment. First, pip installs the wheel alone,
 and five commands run that need no extra. Then pip installs the extra `report`, and the commands
 shown in README.md run. Their output must be what README.md shows. The test suite compares the
 output in the same way, with `shown_commands` and `pattern`.
 
-The script takes about one minute. It needs a package index, but no compiler, and it imports
-nothing from the repository. From the repository, it reads only README.md and data/sample.fasta.
+With `--examples`, pip also installs the extra `examples` and Jupyter's runner of notebooks. Then
+the notebook of the tutorial and each script in examples/ run.
+
+The script takes about one minute, and four more with `--examples`. It needs a package index, but no
+compiler, and it imports nothing from the repository. From the repository, it reads only README.md,
+data/sample.fasta and, with `--examples`, docs/tutorial.ipynb and examples/.
+
+The builds of torch at the package index include CUDA (about 6 GB). To use a build for CPUs, set
+pip's variables PIP_FIND_LINKS and PIP_CONSTRAINT.
 """
 
 from __future__ import annotations
@@ -17,14 +25,17 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 SAMPLE = "data/sample.fasta"
+NOTEBOOK = "docs/tutorial.ipynb"
 WITHOUT_EXTRAS = (
     "--version",
     f"preprocess {SAMPLE} --out data/core",
@@ -67,8 +78,12 @@ def printed_by(done: subprocess.CompletedProcess[str]) -> str:
     return "".join((done.stdout, *wrote))
 
 
-def try_wheel(wheel: Path, page: str, sample: bytes, folder: Path) -> None:
+def try_wheel(
+    wheel: Path, page: str, sample: bytes, folder: Path, *, examples: bool = False
+) -> None:
     """Install `wheel` into an environment in `folder`, and run the commands in an empty folder.
+
+    With `examples`, also run the notebook and the scripts in examples/.
 
     Raises:
         SystemExit: a command failed, or its output is not what the page shows.
@@ -106,6 +121,23 @@ def try_wheel(wheel: Path, page: str, sample: bytes, folder: Path) -> None:
         if not re.fullmatch(pattern(output), printed):
             sys.exit(f"{line} prints\n{printed}\nbut README.md shows\n{output}")
         print(f"  {line}: as README.md shows", flush=True)
+    if not examples:
+        return
+    run(*install, f"{wheel}[report,examples]", "ipykernel", "nbclient")
+    torch = run("python", "-c", "import torch; print(torch.__version__)").stdout.strip()
+    print(f"  torch {torch}", flush=True)
+    (where / NOTEBOOK).parent.mkdir()
+    shutil.copy(REPO / NOTEBOOK, where / NOTEBOOK)
+    shutil.copytree(REPO / "examples", where / "examples")
+    scripts = sorted((where / "examples").glob("*.py"))
+    tried = [("jupyter", "execute", NOTEBOOK)]
+    tried += [
+        ("python", f"examples/{script.name}") for script in scripts if script.stem != "tiny_model"
+    ]
+    for words in tried:
+        began = time.monotonic()
+        run(*words)
+        print(f"  {shlex.join(words)}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def main() -> None:
@@ -114,10 +146,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("wheel", type=Path, help="Wheel to try.")
-    wheel = parser.parse_args().wheel.resolve()
+    parser.add_argument(
+        "--examples", action="store_true", help="Also run the notebook and the examples."
+    )
+    arguments = parser.parse_args()
+    wheel = arguments.wheel.resolve()
     page = (REPO / "README.md").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        try_wheel(wheel, page, (REPO / SAMPLE).read_bytes(), Path(folder))
+        sample = (REPO / SAMPLE).read_bytes()
+        try_wheel(wheel, page, sample, Path(folder), examples=arguments.examples)
 
 
 if __name__ == "__main__":

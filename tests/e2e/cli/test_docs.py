@@ -14,15 +14,9 @@ from pathlib import Path
 import pytest
 
 from deploy.packaging.try_wheel import pattern, printed_by, shown_commands
-from tests.helpers.pages import shell_commands
+from tests.helpers.pages import PAGES, shell_commands, snippets
 from tests.helpers.processes.command_line import REPO, Run, environment, run_here
 from tests.helpers.stores.object_store import object_store, point_s3_at, put
-
-PAGES = sorted(
-    path.relative_to(REPO).as_posix()
-    for path in (*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"))
-    if path.name != "CHANGELOG.md"
-)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +56,8 @@ def test_the_code_on_pages_that_use_a_model_runs(
     run = "--data data --out runs/esm2-tiny --steps 1 --warmup-steps 0 --buckets-per-step 1"
     train(["esm2-tiny", *shlex.split(run)])
     embed(["runs/esm2-tiny", "data", "--out", "embeddings"])
-    shutil.copytree("runs/esm2-tiny", "runs/tuned")
+    for model in ("tuned", "esm2-650m"):
+        shutil.copytree("runs/esm2-tiny", f"runs/{model}")
     pages = ["docs/quickstart-finetune.md", "docs/guides/training.md", "docs/guides/inference.md"]
     programs = {}
     for page in pages:
@@ -70,6 +65,9 @@ def test_the_code_on_pages_that_use_a_model_runs(
         assert blocks
         # the model of the page has 33 layers, that of the test has two
         programs[page] = "\n".join(blocks).replace("mean_33", "mean_2")
+    for page in ("docs/tutorial.md", "docs/quickstart-pretrain.md"):
+        [program] = [each.text for each in snippets(page) if ".from_pretrained(" in each.text]
+        programs[page] = f"from transformers import AutoModelForMaskedLM\n{program}"
     for page, program in programs.items():
         exec(compile(program, page, "exec"), {"__name__": "page"})
     _run_inference(tmp_path, sample)

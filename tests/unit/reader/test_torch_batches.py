@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -34,6 +35,16 @@ def test_every_public_name_can_be_imported() -> None:
         for name in dir(module):
             assert getattr(module, name) is not None
     assert thdpack.ShardDataset is ShardDataset
+
+
+def test_a_dataset_that_masks_tokens_can_be_sent_to_a_new_process(many_shards: Path) -> None:
+    """Python 3.14 pickles the dataset for the workers of a DataLoader, as `spawn` always did."""
+    assert ESM2.letters  # a cached property, which pickle would refuse
+    source = ShardDataset(many_shards, transform=MaskTokens(layout=PACKED))
+    sent = pickle.loads(pickle.dumps(source))
+    for batch, expected in zip(islice(sent, 2), islice(source, 2), strict=True):
+        assert torch.equal(batch["input_ids"], expected["input_ids"])
+        assert torch.equal(batch["labels"], expected["labels"])
 
 
 def test_a_batch_has_the_fields_of_its_bucket_as_tensors(
