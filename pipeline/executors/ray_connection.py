@@ -65,6 +65,7 @@ def import_ray() -> Any:
     # disable usage statistics: a tool that reads users' data must not send anything
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    use_token()
     gc.disable()  # garbage collection would take an eighth of the import's time
     try:
         import ray
@@ -107,14 +108,28 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
             )
         else:
             reason = f"the cluster does not accept the connection ({error})"
-            if "oken" in str(error):
-                reason += (
-                    "; if it checks tokens, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, as for Ray"
-                )
+            reason += (
+                ". If it checks tokens, as newer versions of Ray do by default, set "
+                "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to its token, which is in "
+                "~/.ray/auth_token on the machine where it was started"
+            )
         raise BuildError(f"--ray-address {address}: {reason}") from error
     finally:
         # Ray has installed a handler that exits immediately; restore ours, which stops cleanly
         signal.signal(signal.SIGTERM, handler)
+
+
+def use_token() -> None:
+    """Send this user's token to the cluster, if there is one and the user did not choose a mode.
+
+    `ray start` makes a token and lets the cluster check it, but a driver that connects to HOST:PORT
+    sends a token only in this mode. Clusters that check no token accept any.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")
+    if "RAY_AUTH_TOKEN" in os.environ or Path(path).expanduser().is_file():
+        os.environ["RAY_AUTH_MODE"] = "token"
 
 
 def _job_config(ray: Any, address: str | None) -> Any:

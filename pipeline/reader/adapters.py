@@ -44,6 +44,8 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
     Raises:
         ValueError: the list is empty, or the buckets differ in shape.
     """
+    if not buckets:
+        raise ValueError("the list of buckets is empty")
     if len({(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets}) != 1:
         raise ValueError(
             "expected buckets of one shape, got "

@@ -59,7 +59,9 @@ def input_errors(source: str) -> Iterator[None]:
                 f"cannot be read: {type(error.__cause__).__name__}: {error.__cause__}",
                 source=source,
             ) from error
-        raise InputError(f"no such file{_similar(source)}", source=source) from error
+        raise InputError(
+            f"no such file{' or folder' * source.endswith('/')}{_similar(source)}", source=source
+        ) from error
     except PermissionError as error:
         raise InputError("permission denied", source=source) from error
     except TimeoutError as error:  # fsspec's own TimeoutError has no message

@@ -161,6 +161,10 @@ def _check_number(
     several = any(argument.is_repeatable for argument in arguments)
     if free and not arguments and "--data" in options:
         raise InvalidOptionError(f"{free[0]}: write an option before it: --data {free[0]}")
+    if len(free) > len(arguments) and not several and prog == "thdpack watch":
+        raise InvalidOptionError(
+            f"too many arguments: to name the dataset, write --dataset {free[len(arguments)]}"
+        )
     if len(free) > len(arguments) and not several:
         raise InvalidOptionError(f"too many arguments: remove {' '.join(free[len(arguments) :])}")
     for argument in arguments[len(free) :]:

@@ -32,6 +32,7 @@ from schemas.errors import StateError
 from schemas.shard import Bucket
 from schemas.text.generation import Generation
 from schemas.text.option_checks import whole_number
+from schemas.text.redact import without_credentials
 
 _WORKERS: Final = "workers"
 _GROUPS: Final = "groups"
@@ -210,6 +211,14 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
             )
         self._loaded = self._start = position
         self._pass = (None, position)
+
+    def __repr__(self) -> str:
+        ranks = self._ranks()
+        words = (
+            f"{str(self._url)!r}, split={self._split!r}, rank={ranks.rank}, "
+            f"world_size={ranks.world_size}, seed={self._seed}, position={self._start}"
+        )
+        return without_credentials(f"{type(self).__name__}({words})")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a spawned worker needs, without the reader, which cannot be sent to it."""

@@ -29,7 +29,8 @@ def listening(handler: type[PageHandler], host: str, port: int, *, remedy: str) 
     try:
         server = _Server((host, port), handler)
     except (OSError, OverflowError) as error:
-        raise OptionError(f"cannot listen at {host}:{port}: {error}; {remedy}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"cannot listen at {host}:{port}: {reason}; {remedy}") from error
     thread = threading.Thread(target=server.serve_forever, name="thdpack-http", daemon=True)
     thread.start()
     try:

@@ -44,6 +44,7 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("stats d --json r e", "e comes after --json: write all arguments together"),
         ("preprocess x --Out d", "no option --Out: did you mean --out?"),
         ("append d a --workers 2 b", "b comes after --workers: write all arguments together"),
+        ("watch in data", "too many arguments: to name the dataset, write --dataset data"),
         ("verify d --deep yes", "too many arguments: remove yes"),
         ("bench-reader d --cache-bytes lots", "--cache-bytes is 'lots', expected a size, such as"),
         ("preprocess x --out d --bogus", "no option --bogus: `thdpack preprocess --help` lists"),

@@ -215,6 +215,12 @@ def ranks_of_torch_distributed_share_the_buckets(dataset: Path) -> None:
     torch.distributed.destroy_process_group()
 
 
+def test_the_repr_shows_the_dataset_and_the_rank(many_shards: Path) -> None:
+    found = repr(ShardDataset(many_shards, rank=1, world_size=2, seed=3))
+    start = f"ShardDataset({str(many_shards)!r}, split='train', rank=1"
+    assert found == f"{start}, world_size=2, seed=3, position=0)"
+
+
 def test_a_loader_yields_the_order_of_the_reader_for_any_numbers_of_ranks_and_workers(
     many_shards: Path,
 ) -> None:

@@ -26,6 +26,7 @@ def submitted(folder: Path, stubs: dict[str, str], **values: str) -> int:
         "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_NNODES": "2",
         "SLURM_GPUS_ON_NODE": "8",
+        "SLURM_CPUS_PER_TASK": "64",
         "SLURM_JOB_ID": "7",
         "RUN": str(folder / "run"),
     }
@@ -37,8 +38,8 @@ def started(folder: Path, **values: str) -> TrainOptions:
     """Return the options of `thdpack train` in the script's command."""
     assert submitted(folder, {"srun": f'printf "%q " "$@" > {folder}/words'}, **values) == 0
     words = shlex.split((folder / "words").read_text())
-    assert words[:2] == ["--kill-on-bad-exit=1", "torchrun"]
-    parsed = get_args_parser().parse_args(words[2:])
+    assert words[:3] == ["--cpus-per-task=64", "--kill-on-bad-exit=1", "torchrun"]
+    parsed = get_args_parser().parse_args(words[3:])
     assert (parsed.nnodes, parsed.nproc_per_node) == ("2", "8")
     assert parsed.rdzv_endpoint == f"node1:{20_000 + int(values.get('SLURM_JOB_ID', '7')) % 10_000}"
     assert parsed.signals_to_handle == "SIGTERM,SIGINT,SIGUSR1"
