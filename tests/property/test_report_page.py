@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
@@ -19,38 +18,9 @@ from pipeline.report.model import Report, SplitReport
 from pipeline.report.render.numerals import duration
 from pipeline.report.render.printable import shortened
 from schemas.records import Status
-from tests.helpers.reports.made_report import HOSTILE, NOTHING, made_comparison, made_report
-
-
-class Tree(HTMLParser):
-    """Elements and text of a page. Every element must be closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[int] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.text_of: list[str] = []
-        """Text directly inside each element, in the order of `elements`."""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((name, dict(attributes)))
-        self.text_of.append("")
-        if name != "meta":
-            self.open.append(len(self.elements) - 1)
-
-    def handle_endtag(self, name: str) -> None:
-        assert self.elements[self.open.pop()][0] == name
-
-    def handle_data(self, data: str) -> None:
-        if self.open:
-            self.text_of[self.open[-1]] += data
-        if not self.open or self.elements[self.open[-1]][0] != "style":
-            self.text.append(data)
-
+from tests.helpers.reports.made_packing import NOTHING
+from tests.helpers.reports.made_report import HOSTILE, made_comparison, made_report
+from tests.helpers.reports.page_tree import Tree
 
 printable_categories = st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs"))
 printable = st.text(printable_categories, max_size=60)

@@ -16,15 +16,10 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pipeline.executors.node_requirements import NodeRequirements, versions
-from pipeline.executors.ray_connection import connect
-from pipeline.storage.local_folder import LocalFolder
-from schemas.errors import BuildError
 from tests.conftest import REPO, Run, preprocess
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.data.decoys import write_decoys
@@ -38,17 +33,10 @@ from tests.helpers.processes.ray_cluster import (
     ray_cluster,
 )
 from tests.helpers.processes.started import Started
-from tests.helpers.stores.object_store import (
-    ObjectStore,
-    digests,
-    objects,
-    point_s3_at,
-    put,
-)
+from tests.helpers.stores.object_store import ObjectStore, digests, objects, point_s3_at, put
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
-
 SIZES = {"task_bytes": 120_000, "partition_bytes": 160_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 LONG = bool(os.environ.get("THDPACK_LONG"))
@@ -267,38 +255,3 @@ def test_a_ray_address_where_no_cluster_answers_is_an_error(
     assert done.returncode == 1
     assert f"--ray-address {address}: no cluster answers (Connection refused)" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def init(**options: Any) -> None:
-        raise ConnectionError("Could not find any running Ray instance: set the `--address` flag")
-
-    ray = SimpleNamespace(init=init, job_config=SimpleNamespace(JobConfig=lambda **settings: None))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(BuildError) as raised:
-        connect(ray, "auto", None)
-    assert str(raised.value).startswith("--ray-address auto: no Ray cluster runs on this machine")
-    assert "`--address`" not in str(raised.value)
-
-
-def test_a_node_must_have_the_versions_of_the_driver_and_see_the_same_folder(
-    tmp_path: Path,
-) -> None:
-    """The driver writes a file into the dataset's folder. A node that does not see this file is
-    refused."""
-    (tmp_path / "shared").touch()
-    out = LocalFolder(tmp_path, tmp_path)
-    NodeRequirements("shared", versions()).refuse_other(out)
-    NodeRequirements(None, versions()).refuse_other(out)
-    with pytest.raises(BuildError, match="does not see this folder"):
-        NodeRequirements("other", versions()).refuse_other(out)
-    with pytest.raises(
-        BuildError,
-        match=(
-            r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, "
-            "but the driver has thdpack 0 with"
-        ),
-    ):
-        NodeRequirements("shared", "thdpack 0 with pyarrow 0").refuse_other(out)

@@ -195,37 +195,6 @@ def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_t
     assert digest(out) == whole
 
 
-@pytest.mark.parametrize("missing", ["INPUTS", "DATASET"])
-def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
-    values = {"INPUTS": "x.fasta", "DATASET": "x"}
-    env = {**environment(), **values, missing: ""}
-    words = ["bash", str(REPO / "deploy" / "slurm" / "preprocess.sbatch")]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("preprocess.sbatch: set INPUTS and DATASET, for example: INPUTS=")
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({}, "sbatch is not in PATH, and this script needs Slurm. Without Slurm: thdpack prep"),
-        ({"STAGE": "map"}, "STAGE is map, which this script sets for its own jobs: unset STAGE"),
-        ({"STAGE": "x"}, "STAGE is x, which this script sets for its own jobs: unset STAGE"),
-    ],
-)
-def test_without_slurm_the_sbatch_script_says_what_to_run_instead(
-    values: dict[str, str], said: str
-) -> None:
-    bash = shutil.which("bash")
-    assert bash
-    env = {"INPUTS": "x.fasta", "DATASET": "x", "PATH": "", **values}
-    words = [bash, str(REPO / "deploy" / "slurm" / "preprocess.sbatch")]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"preprocess.sbatch: {said}")
-    assert done.stderr.count("\n") == 1
-
-
 def test_errors_say_whether_a_plan_a_task_or_a_file_is_missing(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:

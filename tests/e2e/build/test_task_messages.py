@@ -1,17 +1,21 @@
-"""`plan-tasks` prints commands that build the dataset; `run-task` reports finished tasks."""
+"""`plan-tasks` prints commands that build the dataset; `run-task` reports finished tasks.
+The script for Slurm says what it needs.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from os import uname
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.data.corpus import fasta, made_records
-from tests.helpers.processes.command_line import Run
+from tests.helpers.processes.command_line import REPO, Run, environment
 
 SIZES = {"task_bytes": 30_000, "partition_bytes": 60_000}
 
@@ -81,3 +85,34 @@ def test_the_commands_printed_by_plan_tasks_build_the_dataset(
     assert run("verify", out).returncode == 0
     again = run(*words_of_plan)
     assert "also check whether the contents of the inputs are equal" in again.stderr
+
+
+@pytest.mark.parametrize("missing", ["INPUTS", "DATASET"])
+def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
+    values = {"INPUTS": "x.fasta", "DATASET": "x"}
+    env = {**environment(), **values, missing: ""}
+    words = ["bash", str(REPO / "deploy" / "slurm" / "preprocess.sbatch")]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("preprocess.sbatch: set INPUTS and DATASET, for example: INPUTS=")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "sbatch is not in PATH, and this script needs Slurm. Without Slurm: thdpack prep"),
+        ({"STAGE": "map"}, "STAGE is map, which this script sets for its own jobs: unset STAGE"),
+        ({"STAGE": "x"}, "STAGE is x, which this script sets for its own jobs: unset STAGE"),
+    ],
+)
+def test_without_slurm_the_sbatch_script_says_what_to_run_instead(
+    values: dict[str, str], said: str
+) -> None:
+    bash = shutil.which("bash")
+    assert bash
+    env = {"INPUTS": "x.fasta", "DATASET": "x", "PATH": "", **values}
+    words = [bash, str(REPO / "deploy" / "slurm" / "preprocess.sbatch")]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"preprocess.sbatch: {said}")
+    assert done.stderr.count("\n") == 1

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pipeline.reader import Mixture, ShardReader
-from tests.helpers.processes.command_line import in_a_fork
+from tests.helpers.processes.forks import in_a_fork
 from tests.helpers.processes.ranks import Job
 
 Open = Callable[[Path], ShardReader | Mixture]

@@ -18,7 +18,7 @@ from tests.helpers.processes.command_line import preprocess, run_here
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
-
+from tests.helpers.reports.page_scripts import FAINT, PLOTS_SHOWN
 
 PATIENCE = 100_000.0
 """Time limit in milliseconds for each action of Chromium on a busy machine."""
@@ -166,7 +166,7 @@ def test_every_plot_is_drawn_inside_its_card_without_overlapping_text(
     opened: Any, kind: str, width: int, scheme: str
 ) -> None:
     page = opened(kind, width, scheme)
-    found = page.evaluate(_PLOTS_SHOWN)
+    found = page.evaluate(PLOTS_SHOWN)
     assert set(found) == {f"plot-{name}" for name in PLOTS[kind]}
     for name, plot in found.items():
         assert plot["marks"] >= MARKS[name.removeprefix("plot-")], f"{name} draws too few marks"
@@ -179,35 +179,6 @@ def test_every_plot_is_drawn_inside_its_card_without_overlapping_text(
         assert plot["colliding"] == [], f"{name} has overlapping text"
         assert plot["smallest"] >= 12, f"{name} has text below 12 pixels"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-_PLOTS_SHOWN = """
-() => Object.fromEntries([...document.querySelectorAll('figure[id^=plot-]')].map(figure => {
-  const svg = figure.querySelector(':scope > svg');
-  const box = svg.getBoundingClientRect(), card = figure.getBoundingClientRect();
-  const shown = [...svg.querySelectorAll('text')]
-    .filter(t => getComputedStyle(t).visibility === 'visible');
-  const boxes = shown.map(t => [t.textContent, t.getBoundingClientRect()]);
-  const outside = boxes.filter(([, b]) =>
-    b.left < card.left || b.right > card.right || b.top < card.top || b.bottom > card.bottom
-  ).map(([t]) => t);
-  const colliding = [];
-  boxes.forEach(([s, a], i) => boxes.slice(i + 1).forEach(([t, b]) => {
-    // line boxes are higher than letters: boxes of two lines may overlap by 4 pixels
-    if (a.left < b.right && b.left < a.right && a.top + 4 < b.bottom && b.top + 4 < a.bottom)
-      colliding.push([s, t]);
-  }));
-  const drawn = [...svg.querySelectorAll('.area, .bar, .dot, .stream')].filter(m => {
-    const b = m.getBoundingClientRect(); return b.width > 0 && b.height > 0;
-  });
-  const sizes = shown.map(t => parseFloat(getComputedStyle(t).fontSize));
-  return [figure.id, {
-    marks: drawn.length, width: box.width, height: box.height,
-    label: svg.getAttribute('aria-label') || '', outside, colliding,
-    smallest: Math.min(...sizes, 99),
-  }];
-}))
-"""
 
 
 @pytest.mark.parametrize("kind", PLOTS)
@@ -248,34 +219,8 @@ def test_a_bin_under_the_pointer_shows_its_counts(opened: Any) -> None:
 @pytest.mark.parametrize("kind", PLOTS)
 def test_the_contrast_of_all_text_is_at_least_4_5(opened: Any, kind: str, scheme: str) -> None:
     page = opened(kind, 1600, scheme)
-    faint = page.evaluate(_FAINT)
+    faint = page.evaluate(FAINT)
     assert faint == []
-
-
-_FAINT = """
-() => {
-  const parse = c => c.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
-    .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = e => {
-    for (; e; e = e.parentElement) {
-      const c = parse(getComputedStyle(e).backgroundColor);
-      if (c.length < 4 || c[3] > 0) return c;
-    }
-    return [255, 255, 255];
-  };
-  const faint = new Set();
-  for (const e of document.querySelectorAll('h1, h2, h3, p, li, dt, dd, th, td, svg text')) {
-    const style = getComputedStyle(e), svg = e instanceof SVGElement;
-    const front = light(parse(svg ? style.fill : style.color));
-    const back = light(behind(svg ? e.closest('figure') : e));
-    const contrast = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
-    if (contrast < 4.5) faint.add(`${e.tagName}.${e.getAttribute('class')} ${contrast.toFixed(2)}`);
-  }
-  return [...faint];
-}
-"""
 
 
 def test_colour_schemes_follow_the_browser(opened: Any) -> None:
@@ -299,7 +244,7 @@ def test_a_printed_page_has_white_cards_and_fits_its_width(opened: Any, scheme: 
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
     assert {
         name: plot["outside"]
-        for name, plot in page.evaluate(_PLOTS_SHOWN).items()
+        for name, plot in page.evaluate(PLOTS_SHOWN).items()
         if plot["outside"]
     } == {}
     assert page.pdf(format="A4").startswith(b"%PDF")

@@ -17,8 +17,8 @@ from schemas.manifest import Manifest
 from tests.conftest import Run
 from tests.helpers.data.corpus import fasta, made_records, read_manifest, with_headers
 from tests.helpers.data.real_corpora import corpus_text
-from tests.helpers.reports import slow_report
-from tests.helpers.reports.slow_report import binned
+from tests.helpers.reports import slow_packing, slow_report
+from tests.helpers.reports.slow_packing import binned
 from tests.helpers.reports.stats import stats
 
 CORPORA = ["yeast_proteome.fasta.gz", "uniref90_10000.fasta.gz", "one_line_20000.fasta.gz"]
@@ -65,9 +65,9 @@ def check_dataset(
     }
     assert report["prediction"] is None
     check_counts(report, slow_report.expected(records, inputs, chosen, over="buckets"), records)
-    check_splits(report["splits"], slow_report.splits(out))
+    check_splits(report["splits"], slow_packing.splits(out))
     check_waste(
-        report, slow_report.waste(records, chosen), slow_report.splits(out), manifest.capacity
+        report, slow_packing.waste(records, chosen), slow_packing.splits(out), manifest.capacity
     )
     return records
 
@@ -130,7 +130,7 @@ def check_waste(
     costs = [cost for split in splits for cost in split["cost_counts"]]
     buckets = len(costs)
     [train] = [split for split in splits if split["name"] == "train"]
-    spread, peak = slow_report._spread(train["cost_counts"] or costs)
+    spread, peak = slow_packing._spread(train["cost_counts"] or costs)
     share = 1 - report["tokens"] / (buckets * capacity)
     packed = {
         "batches": buckets,
@@ -162,9 +162,9 @@ def check_sequences(
     report = stats(run, *inputs)
     chosen = dict(manifest.options)
     check_counts(report, slow_report.expected(records, inputs, chosen, over="input"), records)
-    truth = slow_report.splits(built)
+    truth = slow_packing.splits(built)
     check_forecast(report, truth, built, manifest)
-    ways = slow_report.waste(records, chosen)
+    ways = slow_packing.waste(records, chosen)
     assert [way["predicted"] for way in report["waste"]] == [False, False, False, True]
     check_waste(report, ways, truth, manifest.capacity)
 

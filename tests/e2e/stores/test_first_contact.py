@@ -18,9 +18,9 @@ import s3fs
 from pipeline.storage.s3 import first_contact
 from pipeline.storage.urls import custom_endpoint, file_system
 from tests.helpers.data.corpus import digest, fasta, made_records
-from tests.helpers.processes.command_line import REPO, Run
+from tests.helpers.processes.command_line import Run
 from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at, put
-from trainer.train import main
+from tests.helpers.stores.refused_commands import readers_of, refused, training_refused
 
 CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
 
@@ -38,46 +38,6 @@ def own_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     with object_store() as started:
         point_s3_at(started.endpoint, monkeypatch)
         yield started
-
-
-def refused(run: Run, *words: object, code: int = 1) -> str:
-    """Run a command that must fail immediately; return its error, without the prefix."""
-    began = time.monotonic()
-    done = run(*words)
-    assert done.returncode == code
-    assert time.monotonic() - began < 20, "the command took 20 seconds or more"
-    [line] = done.stderr.splitlines()
-    return line.removeprefix(f"thdpack {words[0]}: ")
-
-
-def training_refused(data: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Start a training run that must fail immediately; return its error."""
-    began = time.monotonic()
-    with pytest.raises(SystemExit) as ended:
-        main(["esm2-8m", "--data", data, "--out", str(out)])
-    assert ended.value.code == 1
-    assert time.monotonic() - began < 20, "the command took 20 seconds or more"
-    [line] = capsys.readouterr().err.splitlines()
-    return line
-
-
-def readers_of(url: str, tmp_path: Path) -> list[tuple[object, ...]]:
-    """Return command lines that contact a store: each reads a dataset or inputs there, or checks
-    the destination of a build.
-    """
-    return [
-        ("stats", url),
-        ("stats", f"{url}/in.fasta"),
-        ("plan", "--data", url),
-        ("verify", url),
-        ("inspect", url),
-        ("bench-reader", url),
-        ("run-task", url, "--index", 0),
-        ("preprocess", f"{url}/in.fasta", "--out", tmp_path / "out"),
-        ("preprocess", f"{url}/*.fasta", "--out", tmp_path / "out", "--dry-run"),
-        ("preprocess", REPO / "data" / "sample.fasta", "--out", url, "--dry-run"),
-        ("preprocess", f"@{url}/list", "--out", tmp_path / "out"),
-    ]
 
 
 @pytest.fixture

@@ -9,6 +9,23 @@ import pyarrow.parquet as pq
 
 from tests.helpers.data.corpus import fasta, made_records, read_manifest, read_records
 
+LIST = """\
+# removed in the new release
+P00000
+N4_HUMAN  renamed
+
+sp|P00008|N8_HUMAN\tseveral words
+; also a comment
+NP_000001.2
+NP_000005
+UniRef50_Q00002
+Q00006
+record-3
+record-3
+no-such-id
+"""
+"""Accessions, entry names and ids, with and without versions."""
+
 
 def write_named_inputs(folder: Path, count: int, *, records: int = 60) -> list[Path]:
     """Write files. Record i has the same names in all files, and another sequence in each.

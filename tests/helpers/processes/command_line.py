@@ -36,9 +36,7 @@ REPO = Path(__file__).parents[3]
 PIECE_BYTES = 1_000
 """Size of a piece of an input in bytes, in builds of many small tasks. A piece is the unit in which
 a build divides an input into tasks."""
-
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
 _EXECUTORS = (
     "pipeline.build.array_jobs.run_listed",
     "pipeline.build.verify.verify_dataset",
@@ -290,22 +288,3 @@ def _threads_ended() -> Iterator[None]:
         if thread not in before and thread.name.startswith("thdpack"):
             thread.join(_THREADS_END_SECONDS)
             assert not thread.is_alive(), f"{thread.name} did not end with its command"
-
-
-def in_a_fork(work: Callable[[], object]) -> str:
-    """Run `work` in a fork. Return its exception as `Type: message`; "" if there is none."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        said = ""
-        try:
-            work()
-        except BaseException as error:  # sent to the parent process
-            said = f"{type(error).__name__}: {error}"
-        os.write(writing, said.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answers:
-        said = answers.read()
-    os.waitpid(child, 0)
-    return said

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -247,3 +247,22 @@ def serve() -> None:
         importlib.import_module(module)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+def in_a_fork(work: Callable[[], object]) -> str:
+    """Run `work` in a fork. Return its exception as `Type: message`; "" if there is none."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            work()
+        except BaseException as error:  # sent to the parent process
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answers:
+        said = answers.read()
+    os.waitpid(child, 0)
+    return said

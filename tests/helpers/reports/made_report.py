@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.report.comparison import Change, Comparison, Overlap, SettingChange
-from pipeline.report.distributions import Distribution
 from pipeline.report.model import (
     PERCENTILES,
     Composition,
@@ -18,17 +17,20 @@ from pipeline.report.model import (
     RecordNote,
     Report,
     Settings,
-    SplitReport,
-    Waste,
 )
-from pipeline.report.model_estimates import Budget, BudgetRow, Prediction
+from pipeline.report.model_estimates import Prediction
 from tests.helpers.reports.made_counts import made_counts
+from tests.helpers.reports.made_packing import (
+    CAPACITY,
+    LONGEST,
+    counted,
+    made_budget,
+    made_split,
+    made_waste,
+)
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 """Name of an input file and id of a record. A page that does not escape it would run a script."""
-CAPACITY, LONGEST = 16_384, 1_024
-NOTHING = Distribution(edges=(), counts=())
-
 _LETTERS = "LAGVESIKRDTPNQFYMHCW"
 _SHARES = (
     9.65,
@@ -68,7 +70,7 @@ def made_report(
     tokens = np.minimum(kept, LONGEST - 2) + 2
     packed = kind == "dataset"
     splits = tuple(
-        _split(rng, name, part, packed)
+        made_split(rng, name, part, packed)
         for name, part in (
             ("train", tokens[: int(len(tokens) * 0.99)]),
             ("valid", tokens[int(len(tokens) * 0.99) :]),
@@ -100,8 +102,8 @@ def made_report(
         lengths=_lengths(residues, kept),
         composition=_composition(rng, int(tokens.sum())),
         splits=splits,
-        waste=_waste(rng, tokens, packed),
-        budget=_budget(splits[0].tokens),
+        waste=made_waste(rng, tokens, packed),
+        budget=made_budget(splits[0].tokens),
         longest=tuple(
             RecordNote(
                 ordinal=i,
@@ -209,16 +211,10 @@ def _lengths(residues: np.ndarray, kept: np.ndarray) -> Lengths:
         percentiles={
             str(p): int(np.percentile(residues, p, method="inverted_cdf")) for p in PERCENTILES
         },
-        histogram=_counted(residues, edges),
+        histogram=counted(residues, edges),
         crop=LONGEST - 2,
         cropped=int((kept > LONGEST - 2).sum()),
         residues_cropped=int(np.maximum(kept - LONGEST + 2, 0).sum()),
-    )
-
-
-def _counted(values: np.ndarray, edges: Sequence[float]) -> Distribution:
-    return Distribution(
-        edges=tuple(map(float, edges)), counts=tuple(np.histogram(values, edges)[0].tolist())
     )
 
 
@@ -256,79 +252,3 @@ def _composition(rng: np.random.Generator, total: int) -> Composition:
         unknown_records=7,
         unknown_residues=12,
     )
-
-
-def _split(rng: np.random.Generator, name: str, tokens: np.ndarray, packed: bool) -> SplitReport:
-    buckets = -(-int(tokens.sum()) // CAPACITY)
-    fills = np.where(rng.random(buckets) < 0.97, 100, 99)
-    cost = rng.normal(8.1e6, 4e4, buckets)
-    seqs = rng.poisson(3, buckets) + 43
-    return SplitReport(
-        name=name,
-        shards=1,
-        bytes=buckets * CAPACITY,
-        buckets=buckets,
-        sequences=len(tokens),
-        tokens=int(tokens.sum()),
-        fill=int(tokens.sum()) / (buckets * CAPACITY),
-        spread=0.0049,
-        peak=1.013,
-        seqs_max=int(seqs.max()),
-        fill_counts=_counted(fills, range(90, 102)) if packed else NOTHING,
-        cost_counts=_counted(cost, np.arange(7.8e6, 8.5e6, 16_384)) if packed else NOTHING,
-        sequences_counts=_counted(seqs, range(40, 64)) if packed else NOTHING,
-    )
-
-
-def _waste(rng: np.random.Generator, tokens: np.ndarray, packed: bool) -> tuple[Waste, ...]:
-    total = int(tokens.sum())
-    edges = np.linspace(0, CAPACITY * LONGEST, 400)
-    count = total // CAPACITY
-    drawn = (
-        ("bshd", "padded to 1,024 (BSHD)", 1 - total / (len(tokens) * LONGEST), 0.0, 1.0, None),
-        ("sorted", "sorted in pools of 50 batches", 0.021, 0.61, 2.05, rng.gamma(2.7, 3e6, count)),
-        ("next-fit", "next-fit", 0.0153, 0.11, 1.43, rng.normal(8e6, 8.8e5, count)),
-        ("packed", "this packing", 0.0002, 0.0049, 1.013, rng.normal(8.1e6, 4e4, count)),
-    )
-    return tuple(
-        Waste(
-            name=name,
-            label=label,
-            batches=len(tokens) if name == "bshd" else count,
-            places=int(total / (1 - waste)),
-            waste=waste,
-            spread=spread,
-            peak=peak,
-            cost_counts=None
-            if costs is None or (name == "packed" and not packed)
-            else _counted(costs, edges),
-            predicted=name == "packed" and not packed,
-        )
-        for name, label, waste, spread, peak, costs in drawn
-    )
-
-
-def _budget(tokens: int) -> Budget:
-    speeds = (
-        ("8M", "bf16", 3_025_000),
-        ("35M", "bf16", 1_013_000),
-        ("150M", "bf16", 331_500),
-        ("650M", "bf16", 112_700),
-        ("650M", "fp8-delayed", 145_600),
-    )
-    speeds += (("3B", "bf16", 31_400), ("3B", "fp8-delayed", 45_700), ("15B", "fp8-delayed", 7_119))
-    run = 500_000 * 2_097_152
-    rows = tuple(
-        BudgetRow(
-            preset=f"esm2-{preset.lower()}",
-            precision=precision,
-            tokens_per_second=speed,
-            run_tokens=run,
-            epochs=run / tokens,
-            epoch_gpu_hours=tokens / speed / 3600,
-            run_gpu_hours=run / speed / 3600,
-            source="docs/benchmarks.md, the training step",
-        )
-        for preset, precision, speed in speeds
-    )
-    return Budget(tokens=tokens, gpu="NVIDIA H200", rows=rows)

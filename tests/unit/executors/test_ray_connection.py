@@ -1,0 +1,49 @@
+"""Connecting to a Ray cluster: a missing local cluster, and nodes that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline.executors.node_requirements import NodeRequirements, versions
+from pipeline.executors.ray_connection import connect
+from pipeline.storage.local_folder import LocalFolder
+from schemas.errors import BuildError
+
+
+def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(**options: Any) -> None:
+        raise ConnectionError("Could not find any running Ray instance: set the `--address` flag")
+
+    ray = SimpleNamespace(init=init, job_config=SimpleNamespace(JobConfig=lambda **settings: None))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(BuildError) as raised:
+        connect(ray, "auto", None)
+    assert str(raised.value).startswith("--ray-address auto: no Ray cluster runs on this machine")
+    assert "`--address`" not in str(raised.value)
+
+
+def test_a_node_must_have_the_versions_of_the_driver_and_see_the_same_folder(
+    tmp_path: Path,
+) -> None:
+    """The driver writes a file into the dataset's folder. A node that does not see this file is
+    refused."""
+    (tmp_path / "shared").touch()
+    out = LocalFolder(tmp_path, tmp_path)
+    NodeRequirements("shared", versions()).refuse_other(out)
+    NodeRequirements(None, versions()).refuse_other(out)
+    with pytest.raises(BuildError, match="does not see this folder"):
+        NodeRequirements("other", versions()).refuse_other(out)
+    with pytest.raises(
+        BuildError,
+        match=(
+            r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, "
+            "but the driver has thdpack 0 with"
+        ),
+    ):
+        NodeRequirements("shared", "thdpack 0 with pyarrow 0").refuse_other(out)
