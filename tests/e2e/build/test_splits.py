@@ -1,7 +1,7 @@
 """`--split`: a hash of each record's first residues decides its split.
 
-test_build.py and test_kill.py check that a build with three splits has the same bytes with any
-number of workers and after kills.
+guarantees/test_same_bytes.py and test_kill.py check that a build with three splits has the same
+bytes with any number of workers and after kills.
 """
 
 from __future__ import annotations

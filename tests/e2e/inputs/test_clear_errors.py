@@ -16,7 +16,7 @@ from schemas.errors import BuildError
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest
 from tests.helpers.processes.command_line import REPO, InThisProcess, Run, command, environment
-from tests.unit.build.test_destination import listed, work_off
+from tests.helpers.processes.disturbed_builds import listed, work_off
 
 SMALL: dict[str, Any] = {"capacity": 1024, "max_seq_len": 512}
 BuildHere = Callable[..., Manifest]
