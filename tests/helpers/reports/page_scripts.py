@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 
 PLOTS_SHOWN = """
 () => Object.fromEntries([...document.querySelectorAll('figure[id^=plot-]')].map(figure => {
