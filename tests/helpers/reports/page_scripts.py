@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 PLOTS_SHOWN = """
 () => Object.fromEntries([...document.querySelectorAll('figure[id^=plot-]')].map(figure => {
   const svg = figure.querySelector(':scope > svg');
