@@ -37,6 +37,7 @@ from tests.helpers.stores.object_store import ObjectStore, digests, objects, poi
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+
 SIZES = {"task_bytes": 120_000, "partition_bytes": 160_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 LONG = bool(os.environ.get("THDPACK_LONG"))

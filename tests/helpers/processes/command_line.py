@@ -36,7 +36,9 @@ REPO = Path(__file__).parents[3]
 PIECE_BYTES = 1_000
 """Size of a piece of an input in bytes, in builds of many small tasks. A piece is the unit in which
 a build divides an input into tasks."""
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
 _EXECUTORS = (
     "pipeline.build.array_jobs.run_listed",
     "pipeline.build.verify.verify_dataset",

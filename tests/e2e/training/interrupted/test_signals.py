@@ -74,6 +74,7 @@ feed.Feed.__next__ = slow
 main(sys.argv[1:])
 """
 """Program of a run in which the first two steps are fast and the later steps are slow."""
+
 SIGNALLED = """
 import os, sys
 from trainer import feed
