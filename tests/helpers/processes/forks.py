@@ -3,7 +3,7 @@
 A fork takes 10 ms, but the imports take one to five seconds of CPU. Each xdist worker starts at
 most one `Server` for ranks (ranks.py), and one for each set of modules that commands import before
 they start (started.py). To test the start of an interpreter, use `run_process` of command_line.py
-instead.
+instead. `in_a_fork` runs a function in a fork of the test's process.
 """
 
 from __future__ import annotations
