@@ -52,7 +52,7 @@ class RayExecutor:
         Raises:
             BuildError: Ray is not installed, or no cluster answers at the address.
         """
-        self._ray = import_ray()
+        self._ray = import_ray(address)
         self._out = out
         self._workers = workers
         self._shared = address is not None and out.local

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ def join(address: str) -> None:
         BuildError: no cluster answers at the address.
     """
     global _first_task
-    ray = import_ray()
+    ray = import_ray(address)
     # Ray's exit handler would wait needlessly for the thread that leaves the cluster
     atexit.unregister(ray.shutdown)
     connect(ray, address, None)
@@ -56,8 +57,11 @@ def _nothing() -> None:
     """Do nothing. The only purpose of this task is to make Ray start workers."""
 
 
-def import_ray() -> Any:
+def import_ray(address: str | None) -> Any:
     """Return the ray module.
+
+    Args:
+        address: cluster that the build will join; None if it starts its own.
 
     Raises:
         OptionError: Ray is not installed.
@@ -65,7 +69,8 @@ def import_ray() -> Any:
     # disable usage statistics: a tool that reads users' data must not send anything
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    use_token()
+    if address is not None:
+        use_token()
     gc.disable()  # garbage collection would take an eighth of the import's time
     try:
         import ray
@@ -125,8 +130,8 @@ def use_token() -> None:
     `ray start` makes a token and lets the cluster check it, but a driver that connects to HOST:PORT
     sends a token only in this mode. Clusters that check no token accept any.
     """
-    if "RAY_AUTH_MODE" in os.environ:
-        return
+    if "RAY_AUTH_MODE" in os.environ or "ray" in sys.modules:
+        return  # after Ray's import, only the processes that it starts would notice a change
     path = os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")
     if "RAY_AUTH_TOKEN" in os.environ or Path(path).expanduser().is_file():
         os.environ["RAY_AUTH_MODE"] = "token"

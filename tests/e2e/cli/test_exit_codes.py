@@ -156,7 +156,7 @@ def test_a_missing_extra_is_wrong_usage(
     said = refused(run, "preprocess", sample, "--out", tmp_path / "d", "--where", "length > 9")
     assert said.startswith("--where needs polars: ")
     with pytest.raises(OptionError, match=r"^--executor ray needs Ray \("):
-        import_ray()
+        import_ray(None)
 
 
 @pytest.mark.parametrize(
