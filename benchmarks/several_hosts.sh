@@ -6,7 +6,11 @@
 # is a test of addresses, rendezvous and lost hosts, and no measurement of speed.
 set -euo pipefail
 
+[ $# -eq 2 ] || { echo "usage: several_hosts.sh FOLDER FASTA" >&2 && exit 2; }
 SHARED=$(realpath "$1") FASTA=$(realpath "$2")
+case "$SHARED/ $FASTA" in
+/tmp/* | *" /tmp/"*) echo "each host has its own /tmp: name other folders" >&2 && exit 2 ;;
+esac
 BIN=$(cd "$(dirname "$0")/../.venv/bin" && pwd)
 export PATH=$BIN:$PATH OMP_NUM_THREADS=1 RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
@@ -28,7 +32,12 @@ wait_for() { # SECONDS COMMAND...: repeat a command until it succeeds
 }
 
 remove
-trap 'kill $(jobs -p) 2> /dev/null || true; remove' EXIT
+end() {
+    [ "$?" -eq 0 ] || echo "failed: see the logs in $SHARED" >&2
+    kill $(jobs -p) 2> /dev/null || true
+    remove
+}
+trap end EXIT
 for i in 0 1; do ip netns add "thdpack$i"; done
 ip link add cable0 netns thdpack0 type veth peer name cable1 netns thdpack1
 for i in 0 1; do

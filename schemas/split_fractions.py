@@ -36,8 +36,9 @@ class SplitFractions:
         for part in text.split(","):
             name, _, share = (word.strip() for word in part.partition("="))
             if name not in SPLITS:
-                meant = difflib.get_close_matches(name, SPLITS, n=1)
-                hint = f". Did you mean {meant[0]}?" if meant else ""
+                word, mark, given = name.partition(":")
+                meant = difflib.get_close_matches(word, SPLITS, n=1)
+                hint = f". Did you mean {meant[0]}{f'={given}' * bool(mark)}?" if meant else ""
                 raise ValueError(
                     f"--split has {part.strip()!r}, expected train, valid or test with a share, "
                     f"such as valid=0.01{hint}"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from pipeline.build.build_plan import PLAN, Plan, plan, plan_digest, planned_here
 from pipeline.build.destination.destination import Destination
-from pipeline.build.destination.foreign_folder import refuse_foreign_folder
+from pipeline.build.destination.foreign_folder import is_root_with_inputs, refuse_foreign_folder
 from pipeline.build.options import DatasetOptions, PreprocessOptions
 from pipeline.build.progress.reporter import Reporter
 from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.file_names import as_text
 from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.named.expand import refuse_inside
-from pipeline.inputs.source import Source
 from pipeline.storage.s3.first_contact import refuse_unreachable
-from pipeline.storage.urls import is_url, local_path
+from pipeline.storage.urls import local_path
 from schemas import __version__
 from schemas.errors import (
     DatasetError,
@@ -58,7 +57,7 @@ def prepared(
         with stdin_named(spool):
             planned = plan(options, spool=spool)
         refuse_unused_columns(options, planned)
-        if is_root_with_inputs(options.out, planned.sources):
+        if is_root_with_inputs(options.out, [source.url for source in planned.sources]):
             report.note(
                 f"--out {options.out} is the root of an S3 bucket that also holds inputs: "
                 f"{MANIFEST_NAME}, records/ and the splits will lie beside them. To separate them, "
@@ -158,16 +157,6 @@ def adding_variants(existing: Manifest, options: PreprocessOptions) -> str:
         f"{options.variants - existing.variants} more, so that it has {options.variants}. Training "
         "runs that have begun on the dataset cannot resume then: see --variants in "
         "docs/guides/data.md"
-    )
-
-
-def is_root_with_inputs(out: str, sources: Sequence[Source]) -> bool:
-    """Return whether a dataset's URL is the root of an object-store bucket that holds an input."""
-    root = out.rstrip("/") + "/"
-    return (
-        is_url(out)
-        and root.partition("://")[2].count("/") == 1
-        and any(source.url.startswith(root) for source in sources)
     )
 
 

@@ -158,6 +158,10 @@ def _refuse_unanswered(address: str) -> None:
     """
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not port.isdigit():
+        if "://" not in address and address not in ("auto", "local"):
+            raise BuildError(
+                f"--ray-address {address}: expected auto or HOST:PORT, such as {address}:6379"
+            )
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()

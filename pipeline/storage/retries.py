@@ -136,7 +136,9 @@ class RemoteStore:
                     or is_missing(error)
                     or type(error).__name__ in _HOPELESS
                 ):
-                    raise DatasetError(f"{name}: cannot be {doing} {self.url}: {reason}") from error
+                    raise DatasetError(
+                        f"{name}: cannot be {doing} {self.url}: {reason}{_remedy(error)}"
+                    ) from error
                 if attempt == ATTEMPTS - 1:
                     raise DatasetError(
                         f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; last error: "
@@ -150,6 +152,22 @@ class RemoteStore:
             if _came(self.stopped, pause, self.stopped):
                 raise ClosedError()
         raise AssertionError("unreachable")
+
+
+def _remedy(error: Exception) -> str:
+    """Return advice about an error for which a retry is useless; "" if there is none."""
+    if isinstance(error, PermissionError):
+        return (
+            ": the store refuses access, or the file does not exist (without the right "
+            "s3:ListBucket, S3 says the same about both); docs/guides/data.md lists the rights "
+            "that thdpack needs"
+        )
+    if type(error).__name__ == "NoCredentialsError":
+        return (
+            ": each process needs credentials in its environment; on a Ray cluster, set them on "
+            "each node before `ray start`"
+        )
+    return ""
 
 
 def _reason(error: BaseException) -> str:

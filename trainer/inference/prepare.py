@@ -36,6 +36,7 @@ from trainer.inference.settings import (
     read_settings,
     write_settings,
 )
+from trainer.inference.work_size import bucket_tokens
 from trainer.readers.check_cache import check_cache
 
 _FP8_FROM: Final = (8, 9)
@@ -227,15 +228,15 @@ def _settings(
         before=before.row_tokens if before else 0,
     )
     seconds = 2 * weights.options.parameters / _FLOPS[topology.device.type]  # for a token
-    unit = min(_UNIT_TOKENS, _UNIT_SECONDS / seconds) / manifest.capacity
-    if work.per_residue:  # each token is computed up to `longest` times
-        unit /= longest
+    tokens = max(row_tokens, min(_UNIT_TOKENS, _UNIT_SECONDS / seconds))  # of a unit of work
+    bucket = bucket_tokens(manifest, longest, per_residue=work.per_residue)
+    pieces = math.ceil(bucket / tokens) if work.per_residue else 1
     return Settings(
         command=work.command,
         model=weights.digest,
         dataset=manifest.digest,
-        unit_buckets=before.unit_buckets if before else max(1, int(unit)),
-        unit_pieces=before.unit_pieces if before else _pieces(unit, work, manifest),
+        unit_buckets=before.unit_buckets if before else max(1, int(tokens / bucket)),
+        unit_pieces=before.unit_pieces if before else pieces,
         row_tokens=row_tokens,
         max_seq_len=longest,
         overlap=overlap,
@@ -244,18 +245,6 @@ def _settings(
         format=options.format,
         more=dict(work.more),
     )
-
-
-def _pieces(unit: float, work: Work, manifest: Manifest) -> int:
-    """Return the number of units for the same buckets. There are at most as many as tokens.
-
-    Args:
-        unit: size of a unit in buckets, which may be less than one.
-    """
-    if not work.per_residue:
-        return 1
-    tokens = sum(split.tokens for split in manifest.splits.values())
-    return max(1, min(math.ceil(1 / unit), tokens))
 
 
 def row_sizes(

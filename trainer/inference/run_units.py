@@ -30,6 +30,7 @@ from trainer.inference.rows import PackedRow, RowShape, rows_of
 from trainer.inference.settings import SETTINGS, SUMMARY
 from trainer.inference.units import Unit, Units
 from trainer.inference.windows import one_residue_each
+from trainer.inference.work_size import tokens_per_residue
 
 
 def run_units(
@@ -152,12 +153,9 @@ def _compute(
 
 def _tokens(run: Prepared) -> int:
     """Return the approximate number of tokens to compute. Windows that overlap count once."""
-    splits = run.manifest.splits.values()
-    tokens = sum(split.tokens for split in splits)
-    if not run.work.per_residue:
-        return tokens
-    # a sequence of L tokens has L - 2 copies of L tokens, or of --max-seq-len
-    return min(sum(split.cost_sum for split in splits), tokens * run.settings.max_seq_len)
+    if run.work.per_residue:
+        return tokens_per_residue(run.manifest, run.settings.max_seq_len)
+    return sum(split.tokens for split in run.manifest.splits.values())
 
 
 def _rows_ahead(

@@ -196,6 +196,13 @@ def _check_columns(columns: Sequence[str], path: str) -> None:
     if twice is not None:
         raise InputError(f"two columns have the name {twice!r}", source=path, line=1)
     if MUTANT not in columns:
+        mark = next((mark for mark in "\t;|" if len(columns) == 1 and mark in columns[0]), None)
+        if mark is not None:
+            raise InputError(
+                f"the columns are separated by {mark!r}: save the table with commas",
+                source=path,
+                line=1,
+            )
         raise InputError(
             f"the table has no column {MUTANT}: its columns are {', '.join(columns)}. The first "
             "line must have the names of the columns, separated by commas",

@@ -29,12 +29,16 @@ def check_cpu_memory(setting: Setting, *, precision: str, ranks: int, available:
     needed = ranks * sum(parts.values())
     if needed <= available:
         return
+    constant = ranks * (sum(parts.values()) - parts["activations"])
+    remedies = ["a smaller model such as esm2-8m"]
+    if constant <= available:  # fewer activations may help
+        remedies += ["--recompute full"] * (setting.recompute != "full")
+        remedies.append("a dataset built with a smaller --capacity")
     of_ranks = f" on {ranks} ranks" if ranks > 1 else ""
     raise ValueError(
         f"torch found no GPU, and on the CPU this run{of_ranks} needs at least "
         f"{needed / 2**30:,.0f} GiB of memory, but this machine has {available / 2**30:,.0f} GiB: "
-        "use a machine with a GPU (`thdpack plan` shows which), a smaller model such as esm2-8m, "
-        "--recompute full, or a dataset built with a smaller --capacity"
+        f"use a machine with a GPU (`thdpack plan` shows which), or {', or '.join(remedies)}"
     )
 
 

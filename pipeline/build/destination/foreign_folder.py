@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from pipeline.build.destination.file_patterns import DATASET_FILE
+from pipeline.storage.urls import is_url
 from schemas.errors import OptionError
 from schemas.manifest import MANIFEST_NAME, WORK
 from schemas.shard import SPLITS
@@ -49,3 +51,22 @@ def _is_ours(path: Path) -> bool:
         return True  # a later check refuses links
     names = (each.name for each in path.iterdir())
     return all(DATASET_FILE.fullmatch(name) or _TEMPORARY.fullmatch(name) for name in names)
+
+
+def is_root_with_inputs(out: str, inputs: Iterable[str]) -> bool:
+    """Return whether a dataset's URL is the root of an object-store bucket that holds an input.
+
+    Args:
+        inputs: URLs of the inputs.
+    Raises:
+        OptionError: the URL is not a root, and holds an input.
+    """
+    prefix = out.rstrip("/") + "/"
+    inside = next((url for url in inputs if is_url(out) and url.startswith(prefix)), None)
+    if inside is None:
+        return False
+    if prefix.partition("://")[2].count("/") > 1:
+        raise OptionError(
+            f"--out {out} holds an input, {inside}: choose a new prefix, such as {prefix}dataset"
+        )
+    return True

@@ -183,6 +183,7 @@ def test_inspect_and_stats_do_not_show_a_split_without_a_share(
             "0.01",
             "--split has '0.01', expected train, valid or test with a share, such as valid=0.01",
         ),
+        ("valid:0.05", "such as valid=0.01. Did you mean valid=0.05?"),
         ("dev=0.1", "--split has 'dev=0.1', expected train, valid or test with a share"),
         ("valid=0.1,", "--split has '', expected train, valid or test with a share"),
         ("valid=0.1,valid=0.2", "which names valid twice: remove one"),

@@ -274,3 +274,5 @@ def test_a_dataset_at_the_root_of_a_bucket_that_holds_inputs_gives_a_warning(
         assert done.returncode == 0, done.stderr
         assert ("is the root of an S3 bucket that also holds inputs" in done.stderr) is announced
         assert "such as s3://bucket/dataset" in done.stderr or not announced
+    said = refused(run, "preprocess", "s3://bucket/in/*", "--out", "s3://bucket/in", code=2)
+    assert said.startswith("--out s3://bucket/in holds an input, s3://bucket/in/made.fasta: choose")

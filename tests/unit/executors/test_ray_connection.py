@@ -28,6 +28,11 @@ def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
     assert "`--address`" not in str(raised.value)
 
 
+def test_an_address_without_a_port_is_refused_with_an_example() -> None:
+    with pytest.raises(BuildError, match=r"expected auto or HOST:PORT, such as localhost:6379"):
+        connect(None, "localhost", None)
+
+
 def test_a_node_must_have_the_versions_of_the_driver_and_see_the_same_folder(
     tmp_path: Path,
 ) -> None:

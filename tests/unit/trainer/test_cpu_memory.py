@@ -31,5 +31,9 @@ def test_the_memory_of_a_machine_limits_the_runs_on_its_cpu() -> None:
     with pytest.raises(ValueError, match=r"on 2 ranks needs at least 14 GiB"):
         check_cpu_memory(SETTING, precision="fp32", ranks=2, available=8 * GIB)
     check_cpu_memory(SETTING, precision="bf16", ranks=1, available=6 * GIB)
+    with pytest.raises(ValueError, match=r"or a smaller model .*, or --recompute full, or a dat"):
+        check_cpu_memory(SETTING, precision="fp32", ranks=1, available=6 * GIB)
+    with pytest.raises(ValueError, match=r"or a smaller model such as esm2-8m$"):
+        check_cpu_memory(SETTING, precision="fp32", ranks=64, available=6 * GIB)
     less = replace(SETTING, recompute="full")
     check_cpu_memory(less, precision="fp32", ranks=1, available=6 * GIB)

@@ -22,7 +22,7 @@ KILLED: Final = """
 import os, signal, sys
 import trainer.inference.parts as parts
 import trainer.inference.prepare as prepare
-prepare._UNIT_SECONDS = 0.3  # many small parts
+prepare._UNIT_SECONDS = 1e-9  # a part has the tokens of one row
 left, publish = int(sys.argv[1]), parts.publish
 def die(partial, path):
     global left

@@ -39,6 +39,7 @@ def test_quotes_blank_lines_a_byte_order_mark_and_lower_case_are_read(tmp_path: 
         ("", ": the table has no mutants"),
         (HEAD, ": the table has no mutants"),
         ("A1C\n", ":1: the table has no column mutant: its columns are A1C. "),
+        ("mutant\tmutated_sequence\n", ":1: the columns are separated by '\\t': save the table"),
         ("mutant,a,a\n", ":1: two columns have the name 'a'"),
         (HEAD + "A1C,CC,1\nA1D,DC\n", ":3: 2 cells, expected 3"),
         (HEAD + "A1C,CC,1\n\n'A1C',CC,1\n", ":4: mutant is \"'A1C'\", expected substitutions"),
