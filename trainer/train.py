@@ -118,6 +118,9 @@ def train(options: TrainOptions, topology: Topology) -> None:
             log.step(run.step)
             if validating:
                 saving |= run.validate(log)  # save a checkpoint of the best model so far
+                if not last:  # a signal during the validation needs no further step
+                    stopping = last = stop.agreed()
+                    saving |= stopping
             if saving:
                 run.save(wait=last)
             if validating or saving:

@@ -18,6 +18,7 @@
 #     SECRET           name of a Secret with the store's keys, which become environment variables:
 #                      kubectl create secret generic thdpack-store \
 #                          --from-literal=AWS_ACCESS_KEY_ID=… --from-literal=AWS_SECRET_ACCESS_KEY=…
+#                      For a store other than AWS's, add --from-literal=AWS_ENDPOINT_URL=https://….
 #     SERVICE_ACCOUNT  service account of the pods, for stores that give access by role
 #     CLAIM, MOUNT     PersistentVolumeClaim for inputs or a dataset on a shared folder, and the
 #                      folder where pods see it (default: /data). All nodes must be able to write to

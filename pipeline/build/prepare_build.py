@@ -57,7 +57,9 @@ def prepared(
         with stdin_named(spool):
             planned = plan(options, spool=spool)
         refuse_unused_columns(options, planned)
-        if is_root_with_inputs(options.out, [source.url for source in planned.sources]):
+        if is_root_with_inputs(
+            options.out, [source.url for source in planned.sources if source.name != "-"]
+        ):
             report.note(
                 f"--out {options.out} is the root of an S3 bucket that also holds inputs: "
                 f"{MANIFEST_NAME}, records/ and the splits will lie beside them. To separate them, "

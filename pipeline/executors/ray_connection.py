@@ -160,7 +160,7 @@ def _refuse_unanswered(address: str) -> None:
     if not port.isdigit():
         if "://" not in address and address not in ("auto", "local"):
             raise BuildError(
-                f"--ray-address {address}: expected auto or HOST:PORT, such as {address}:6379"
+                f"--ray-address {address}: expected auto or HOST:PORT, such as {host or port}:6379"
             )
         return
     try:

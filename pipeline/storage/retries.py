@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ SLOWEST: Final = 1 << 20
 AT_ONCE: Final = 32
 """Number of small requests that are sent in parallel."""
 
+_OF_DATASET: Final = re.compile(r"(train|valid|test|records)/[^/]+\.(arrow|parquet)")
 _HOPELESS: Final = frozenset(
     {
         "NoCredentialsError",
@@ -137,7 +139,7 @@ class RemoteStore:
                     or type(error).__name__ in _HOPELESS
                 ):
                     raise DatasetError(
-                        f"{name}: cannot be {doing} {self.url}: {reason}{_remedy(error)}"
+                        f"{name}: cannot be {doing} {self.url}: {reason}{_remedy(error, name)}"
                     ) from error
                 if attempt == ATTEMPTS - 1:
                     raise DatasetError(
@@ -154,7 +156,7 @@ class RemoteStore:
         raise AssertionError("unreachable")
 
 
-def _remedy(error: Exception) -> str:
+def _remedy(error: Exception, name: str) -> str:
     """Return advice about an error for which a retry is useless; "" if there is none."""
     if isinstance(error, PermissionError):
         return (
@@ -162,6 +164,8 @@ def _remedy(error: Exception) -> str:
             "s3:ListBucket, S3 says the same about both); docs/guides/data.md lists the rights "
             "that thdpack needs"
         )
+    if is_missing(error) and _OF_DATASET.fullmatch(name):
+        return f": {REBUILD}"
     if type(error).__name__ == "NoCredentialsError":
         return (
             ": each process needs credentials in its environment; on a Ray cluster, set them on "

@@ -77,8 +77,12 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
         _refuse("--epochs and --steps both set the length of the run: give only one of them")
     if options.optimizer.epochs and options.data.reweight:
         _refuse("--reweight changes the length of an epoch: use --steps instead of --epochs")
-    optimizer = replace(options.optimizer, steps_given="--steps" in flags)
-    if optimizer.optimizer == "muon" and "--learning-rate" not in flags:
+    optimizer = replace(
+        options.optimizer,
+        steps_given="--steps" in flags,
+        rate_given="--learning-rate" in flags,
+    )
+    if optimizer.optimizer == "muon" and not optimizer.rate_given:
         optimizer = replace(optimizer, learning_rate=MUON_RATE * optimizer.learning_rate)
     return replace(
         options,

@@ -135,7 +135,10 @@ class OptimizerOptions:
     """Number of epochs in the run, such as 20 or 0.5, instead of --steps. The run has the smallest
     number of steps that reads this many epochs of the train split. 0: --steps decides."""
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
-    """Peak learning rate. With --optimizer muon, the default is four times the preset's rate."""
+    """Peak learning rate. With --optimizer muon, the default is four times the preset's rate. A
+    resumed run keeps its rate, unless this option is given."""
+    rate_given: tyro.conf.Suppress[bool] = True
+    """True if the user has chosen the learning rate."""
     schedule: Schedule = "linear"
     """Schedule of the learning rate after the warm-up: linear decay, cosine decay, or wsd (warm-up,
     stable, decay). With wsd, the learning rate stays at its peak, and decays linearly in the last

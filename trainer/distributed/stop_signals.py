@@ -130,8 +130,8 @@ class StopRequest:
         return self._wanted
 
     def agreed(self) -> bool:
-        """Start this step's vote, and return the result of the previous step's vote. All ranks must
-        call this once per step.
+        """Start a vote, and return the result of the previous vote. All ranks must call this after
+        each step, and after each validation.
         """
         if self._topology.world_size == 1:
             return self._wanted

@@ -30,7 +30,8 @@ _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_i
 
 def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
     """Return the options of a resumed run: those of the command line, with the model and batch of
-    the checkpoint, and without --steps and --epochs also with its number of steps.
+    the checkpoint. Without --steps and --epochs, the run keeps its number of steps, and without
+    --learning-rate its learning rate.
 
     Args:
         options: options of the command line.
@@ -80,6 +81,9 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         steps = before.optimizer.steps
         optimizer = replace(options.optimizer, steps=steps, steps_given=True)
         options = replace(options, optimizer=optimizer)
+    if not options.optimizer.rate_given:
+        rate = before.optimizer.learning_rate
+        options = replace(options, optimizer=replace(options.optimizer, learning_rate=rate))
     output = replace(options.output, init_from=before.output.init_from)
     kept = replace(
         options.data,
@@ -157,5 +161,7 @@ def changes(options: TrainOptions, before: TrainOptions) -> str:
     for name in _OF_COMPUTING:
         now[name], then[name] = getattr(options.compute, name), getattr(before.compute, name)
     return ", ".join(
-        f"{flag(name)} {then[name]} → {value}" for name, value in now.items() if value != then[name]
+        f"{flag(name)} {then[name]} → {value}"
+        for name, value in now.items()
+        if value != then[name] and not name.endswith("_given")
     )

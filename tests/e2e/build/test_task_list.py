@@ -172,6 +172,8 @@ def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_t
         "SIZE": "2",
         "THDPACK": str(thdpack),
         "SAID": str(said),
+        "SLURM_JOB_ACCOUNT": "lab",
+        "SLURM_JOB_PARTITION": "cpu",
     }
     env = {
         **environment(),
@@ -190,6 +192,8 @@ def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_t
     )
     assert done.returncode == 0, done.stderr + said.read_text()
     text = said.read_text()
+    jobs = [line for line in text.splitlines() if line.startswith("sbatch ")]
+    assert all("--account=lab --partition=cpu " in line for line in jobs)
     assert text.count("--array=0-1") == 2 + 2 * clusters
     assert text.count("--dependency=afterok:17") == 2 + 2 * clusters
     assert digest(out) == whole

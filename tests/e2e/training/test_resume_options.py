@@ -34,7 +34,7 @@ CHANGED = {
 def test_every_changed_option_of_the_optimizer_is_announced(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    others = {"optimizer", "steps_given", "epochs"}
+    others = {"optimizer", "steps_given", "rate_given", "epochs"}
     assert {*CHANGED, *others} == {field.name for field in fields(OptimizerOptions)}
     out = cut(whole, tmp_path / "run", 8)
     before = json.loads((out / "options.json").read_text())["optimizer"]
@@ -48,6 +48,18 @@ def test_every_changed_option_of_the_optimizer_is_announced(
         assert f"--{name.replace('_', '-')} {then} → {value}" in said
     train(many_shards, out, *flags, "--precision", "bf16")
     assert "changed from here" not in capsys.readouterr().err
+
+
+def test_a_resume_without_the_learning_rate_keeps_that_of_the_run(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    train(many_shards, out, "--learning-rate", "1e-5", steps=1)
+    capsys.readouterr()
+    main([*arguments(many_shards, out, steps=2), "--dry-run"])
+    assert ", changed from here: --steps 1 → 2: " in capsys.readouterr().out
+    main([*arguments(many_shards, out, steps=2), "--lr", "2e-5", "--dry-run"])
+    assert "--steps 1 → 2, --learning-rate 1e-05 → 2e-05: " in capsys.readouterr().out
 
 
 def test_a_resume_with_another_optimizer_is_refused(

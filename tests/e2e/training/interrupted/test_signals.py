@@ -13,6 +13,8 @@ import pytest
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import arguments, await_step, losses, torchrun, train
 from trainer.feed import Feed, Row
+from trainer.monitoring.run_log import RunLog
+from trainer.run import TrainingRun
 
 LONG = "THDPACK_LONG" in os.environ
 
@@ -36,6 +38,25 @@ def test_a_run_that_gets_a_signal_saves_a_checkpoint_and_exits_with_0(
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
     assert not (out / "export").exists()
+
+
+def test_a_signal_during_a_validation_ends_the_run_without_another_step(
+    many_shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    validate = TrainingRun.validate
+
+    def signalled(run: TrainingRun, log: RunLog) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return validate(run, log)
+
+    monkeypatch.setattr(TrainingRun, "validate", signalled)
+    train(many_shards, tmp_path / "run", "--validate-every", "2", steps=100)
+    said = capfd.readouterr().err
+    assert "stopped by a signal after step 2; run the same command to resume" in said
+    assert (tmp_path / "run/checkpoints/latest").read_text().strip() == "step-00000002"
 
 
 def test_after_a_signal_the_time_of_the_remaining_steps_is_not_printed(
