@@ -155,11 +155,12 @@ def _refuse_unanswered(address: str) -> None:
 
     Raises:
         BuildError: nothing accepts connections at a `host:port`.
+        OptionError: the address has no port.
     """
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not port.isdigit():
         if "://" not in address and address not in ("auto", "local"):
-            raise BuildError(
+            raise OptionError(
                 f"--ray-address {address}: expected auto or HOST:PORT, such as {host or port}:6379"
             )
         return

@@ -12,6 +12,7 @@ from pipeline.storage.ranged_file import RangedFile
 from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_url, protocols
 from schemas.errors import InputError
 from schemas.manifest import WORK
+from schemas.text.phrases import STORE_REFUSES
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
 """Names of libraries whose errors are not OSErrors. Errors are recognized by these names, because
@@ -63,7 +64,8 @@ def input_errors(source: str) -> Iterator[None]:
             f"no such file{' or folder' * source.endswith('/')}{_similar(source)}", source=source
         ) from error
     except PermissionError as error:
-        raise InputError("permission denied", source=source) from error
+        reason = STORE_REFUSES if "://" in source else "permission denied"
+        raise InputError(reason, source=source) from error
     except TimeoutError as error:  # fsspec's own TimeoutError has no message
         raise InputError(
             f"cannot be read: {str(error) or f'nothing arrived for {SILENCE_SECONDS:g} s'}",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.urls import file_system, forget_listings, is_missing, protocols
 from schemas.errors import DatasetError
-from schemas.text.phrases import REBUILD
+from schemas.text.phrases import REBUILD, STORE_REFUSES
 from schemas.text.redact import without_credentials
 
 if TYPE_CHECKING:
@@ -159,11 +159,7 @@ class RemoteStore:
 def _remedy(error: Exception, name: str) -> str:
     """Return advice about an error for which a retry is useless; "" if there is none."""
     if isinstance(error, PermissionError):
-        return (
-            ": the store refuses access, or the file does not exist (without the right "
-            "s3:ListBucket, S3 says the same about both); docs/guides/data.md lists the rights "
-            "that thdpack needs"
-        )
+        return f": {STORE_REFUSES}"
     if is_missing(error) and _OF_DATASET.fullmatch(name):
         return f": {REBUILD}"
     if type(error).__name__ == "NoCredentialsError":

@@ -11,7 +11,7 @@ import pytest
 from pipeline.executors.node_requirements import NodeRequirements, versions
 from pipeline.executors.ray_connection import connect
 from pipeline.storage.local_folder import LocalFolder
-from schemas.errors import BuildError
+from schemas.errors import BuildError, OptionError
 
 
 def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
@@ -29,7 +29,7 @@ def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
 
 
 def test_an_address_without_a_port_is_refused_with_an_example() -> None:
-    with pytest.raises(BuildError, match=r"expected auto or HOST:PORT, such as localhost:6379"):
+    with pytest.raises(OptionError, match=r"expected auto or HOST:PORT, such as localhost:6379"):
         connect(None, "localhost", None)
 
 

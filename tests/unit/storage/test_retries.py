@@ -1,4 +1,4 @@
-"""Ctrl-C and `close` end a wait for a store in any thread."""
+"""Ctrl-C and `close` end a wait for a store in any thread. Errors name a remedy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from pipeline.storage import retries as remote
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.retries import ClosedError, RemoteStore, call_with_deadline
+from schemas.errors import DatasetError
+from schemas.text.phrases import REBUILD, STORE_REFUSES
 
 
 def fails() -> None:
@@ -40,3 +42,21 @@ def test_closing_a_file_does_not_wait_for_its_requests() -> None:
     threading.Timer(0.1, stopped.set).start()
     with pytest.raises(ClosedError):
         call_with_deadline(threading.Event().wait, 0, stopped)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "remedy"),
+    [
+        ("x", PermissionError("Forbidden"), STORE_REFUSES),
+        ("train/a-0.arrow", FileNotFoundError("x"), REBUILD),
+        ("notes.txt", FileNotFoundError("x"), "FileNotFoundError: x"),
+    ],
+)
+def test_an_error_without_retries_names_the_remedy(name: str, error: OSError, remedy: str) -> None:
+    def fetch() -> None:
+        raise error
+
+    store = RemoteStore("memory://x", threading.Event())
+    with pytest.raises(DatasetError, match=f"^{name}: cannot be read from memory://x: ") as raised:
+        store.with_retries(name, fetch)
+    assert str(raised.value).endswith(f": {remedy}")
