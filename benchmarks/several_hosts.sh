@@ -1,9 +1,9 @@
 #!/bin/bash
 # Try torchrun and Ray on two hosts that share a folder, on one Linux machine, as root:
 #     benchmarks/several_hosts.sh /path/to/shared/folder proteins.fasta
-# Each "host" has a network, a hostname, process ids and a /tmp of its own (namespaces of Linux), and
-# reaches the other host only through a virtual cable. They share cores, memory and disk, so this
-# is a test of addresses, rendezvous and lost hosts, and no measurement of speed.
+# Each "host" has a network, a hostname, process ids and a /tmp of its own (namespaces of Linux). It
+# reaches the other host only through a virtual cable. They share cores, memory and disk, so this is
+# a test of addresses, rendezvous and lost hosts, and no measurement of speed.
 set -euo pipefail
 
 [ $# -eq 2 ] || { echo "usage: several_hosts.sh FOLDER FASTA" >&2 && exit 2; }

@@ -8,7 +8,7 @@ from typing import Final
 
 from pipeline.build.build_plan import PLAN, Plan, plan, plan_digest, planned_here
 from pipeline.build.destination.destination import Destination
-from pipeline.build.destination.foreign_folder import is_root_with_inputs, refuse_foreign_folder
+from pipeline.build.destination.foreign_folder import refuse_foreign_folder, warning_of_inputs
 from pipeline.build.options import DatasetOptions, PreprocessOptions
 from pipeline.build.progress.reporter import Reporter
 from pipeline.inputs.error_location import stdin_named
@@ -57,14 +57,9 @@ def prepared(
         with stdin_named(spool):
             planned = plan(options, spool=spool)
         refuse_unused_columns(options, planned)
-        if is_root_with_inputs(
-            options.out, [source.url for source in planned.sources if source.name != "-"]
-        ):
-            report.note(
-                f"--out {options.out} is the root of an S3 bucket that also holds inputs: "
-                f"{MANIFEST_NAME}, records/ and the splits will lie beside them. To separate them, "
-                f"use a prefix such as {options.out.rstrip('/')}/dataset"
-            )
+        inputs = [source.url for source in planned.sources if source.name != "-"]
+        if warning := warning_of_inputs(options.out, inputs):
+            report.note(warning)
         if hint := license_hint(options.license):
             report.note(hint)
         for skipped in planned.passed_over:

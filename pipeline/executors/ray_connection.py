@@ -112,11 +112,10 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
                 "HOST:PORT of a cluster, or omit --ray-address"
             )
         else:
-            reason = f"the cluster does not accept the connection ({error})"
-            reason += (
-                ". If it checks tokens, as newer versions of Ray do by default, set "
-                "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to its token, which is in "
-                "~/.ray/auth_token on the machine where it was started"
+            reason = (
+                f"the cluster does not accept the connection ({error}). If it checks tokens, as "
+                "newer versions of Ray do by default, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN "
+                "to its token, which is in ~/.ray/auth_token on the machine where it was started"
             )
         raise BuildError(f"--ray-address {address}: {reason}") from error
     finally:

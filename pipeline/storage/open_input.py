@@ -64,7 +64,7 @@ def input_errors(source: str) -> Iterator[None]:
             f"no such file{' or folder' * source.endswith('/')}{_similar(source)}", source=source
         ) from error
     except PermissionError as error:
-        reason = STORE_REFUSES if "://" in source else "permission denied"
+        reason = STORE_REFUSES if is_url(source) else "permission denied"
         raise InputError(reason, source=source) from error
     except TimeoutError as error:  # fsspec's own TimeoutError has no message
         raise InputError(

@@ -161,12 +161,13 @@ def _check_number(
     several = any(argument.is_repeatable for argument in arguments)
     if free and not arguments and "--data" in options:
         raise InvalidOptionError(f"{free[0]}: write an option before it: --data {free[0]}")
-    if len(free) > len(arguments) and not several and prog == "thdpack watch":
-        raise InvalidOptionError(
-            f"too many arguments: to name the dataset, write --dataset {free[len(arguments)]}"
+    if (more := free[len(arguments) :]) and not several:
+        remedy = (
+            f"to name the dataset, write --dataset {more[0]}"
+            if "--dataset" in options
+            else f"remove {' '.join(more)}"
         )
-    if len(free) > len(arguments) and not several:
-        raise InvalidOptionError(f"too many arguments: remove {' '.join(free[len(arguments) :])}")
+        raise InvalidOptionError(f"too many arguments: {remedy}")
     for argument in arguments[len(free) :]:
         if argument.is_required and not argument.is_repeatable:
             meaning = _MEANINGS.get(argument.name, f"a value for {argument.name}")

@@ -228,14 +228,14 @@ def _settings(
         before=before.row_tokens if before else 0,
     )
     seconds = 2 * weights.options.parameters / _FLOPS[topology.device.type]  # for a token
-    tokens = max(row_tokens, min(_UNIT_TOKENS, _UNIT_SECONDS / seconds))  # of a unit of work
+    unit_tokens = max(row_tokens, min(_UNIT_TOKENS, _UNIT_SECONDS / seconds))
     bucket = bucket_tokens(manifest, longest, per_residue=work.per_residue)
-    pieces = math.ceil(bucket / tokens) if work.per_residue else 1
+    pieces = math.ceil(bucket / unit_tokens) if work.per_residue else 1
     return Settings(
         command=work.command,
         model=weights.digest,
         dataset=manifest.digest,
-        unit_buckets=before.unit_buckets if before else max(1, int(tokens / bucket)),
+        unit_buckets=before.unit_buckets if before else max(1, int(unit_tokens / bucket)),
         unit_pieces=before.unit_pieces if before else pieces,
         row_tokens=row_tokens,
         max_seq_len=longest,

@@ -53,8 +53,8 @@ def _is_ours(path: Path) -> bool:
     return all(DATASET_FILE.fullmatch(name) or _TEMPORARY.fullmatch(name) for name in names)
 
 
-def is_root_with_inputs(out: str, inputs: Iterable[str]) -> bool:
-    """Return whether a dataset's URL is the root of an object-store bucket that holds an input.
+def warning_of_inputs(out: str, inputs: Iterable[str]) -> str:
+    """Return a warning if a dataset's URL is the root of a bucket that holds an input; else "".
 
     Args:
         inputs: URLs of the inputs.
@@ -64,9 +64,13 @@ def is_root_with_inputs(out: str, inputs: Iterable[str]) -> bool:
     prefix = out.rstrip("/") + "/"
     inside = next((url for url in inputs if is_url(out) and url.startswith(prefix)), None)
     if inside is None:
-        return False
+        return ""
     if prefix.partition("://")[2].count("/") > 1:
         raise OptionError(
             f"--out {out} holds an input, {inside}: choose a new prefix, such as {prefix}dataset"
         )
-    return True
+    return (
+        f"--out {out} is the root of an S3 bucket that also holds inputs: {MANIFEST_NAME}, "
+        "records/ and the splits will lie beside them. To separate them, use a prefix such as "
+        f"{prefix}dataset"
+    )

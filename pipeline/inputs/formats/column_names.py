@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 _IDS: Final = ("id", "entry", "accession")
@@ -22,11 +22,16 @@ def column_named(wanted: str, names: Sequence[str]) -> str | None:
     return close[0] if len(close) == 1 else None
 
 
+def first_column_named(wanted: Iterable[str], names: Sequence[str]) -> str | None:
+    """Return the column with the first of these names that a column has; see `column_named`."""
+    found = (column_named(name, names) for name in wanted)
+    return next((name for name in found if name is not None), None)
+
+
 def id_column_in(names: Sequence[str], wanted: str) -> str | None:
     """Return the column with the record ids.
 
     Args:
         wanted: value of --id-column. With the default, "id", other usual names are tried, too.
     """
-    usual = _IDS if wanted == _IDS[0] else (wanted,)
-    return next((found for name in usual if (found := column_named(name, names)) is not None), None)
+    return first_column_named(_IDS if wanted == _IDS[0] else (wanted,), names)

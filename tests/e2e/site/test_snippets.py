@@ -45,7 +45,7 @@ class Rule(NamedTuple):
     test: str
     """The test that runs the commands, or does what `note` says. Empty: no test."""
     note: str = ""
-    """What the test does instead of running the commands as shown, or why there is no test."""
+    """Reason why no test runs the commands as they are, and what `test` does instead."""
 
 
 RULES = [

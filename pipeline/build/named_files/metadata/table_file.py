@@ -21,7 +21,7 @@ from pipeline.inputs.decompress import detect
 from pipeline.inputs.error_location import plain_text
 from pipeline.inputs.file_names import suffix
 from pipeline.inputs.find import PIECE_BYTES
-from pipeline.inputs.formats.column_names import column_named
+from pipeline.inputs.formats.column_names import first_column_named
 from pipeline.inputs.formats.csv_records import csv_columns, line_of_row, text_batches
 from pipeline.inputs.formats.registry import FORMATS, recognised
 from pipeline.inputs.formats.table_records import table_batches, table_columns, table_errors
@@ -147,7 +147,7 @@ def checked_columns(source: Source, names: Sequence[str]) -> TableFile:
     Raises:
         InputError: no column is the key, or a name is refused.
     """
-    key = next((found for k in KEYS if (found := column_named(k, names)) is not None), None)
+    key = first_column_named(KEYS, names)
     if key is None:
         more = ", …" if len(names) > _MOST_NAMES else ""
         raise InputError(
