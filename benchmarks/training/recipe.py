@@ -1,6 +1,6 @@
 """Compare training recipes: the tokens that each needs to reach the validation loss of the first.
 
-    python -m benchmarks.training.recipe DATASET --preset esm2-35m --seeds 3 \\
+    python -m benchmarks.training.recipe DATASET --preset esm2-35m --seeds 0 1 2 \\
         --recipe "adamw: --learning-rate 2e-3" \\
         --recipe "muon@0.7: --optimizer muon --learning-rate 4e-3" \\
         --plot docs/images/recipe.svg
@@ -148,7 +148,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--recipe", dest="recipes", action="append", type=Recipe.parsed, default=[])
     parser.add_argument("--tokens", type=int, default=300_000_000, help="tokens of a whole run")
     parser.add_argument("--tokens-per-step", type=int, default=131_072)
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, counted from 0")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--validations", type=int, default=10, help="validations in a run")
     parser.add_argument("--out", default="runs/recipe", help="folder of the runs")
     parser.add_argument("--json", default="", help="file for the results")
@@ -166,7 +166,7 @@ def main() -> None:
         free: queue.Queue[str] = queue.Queue()
         for device in devices:
             free.put(device)
-        jobs = list(product(range(arguments.seeds), arguments.recipes))
+        jobs = list(product(arguments.seeds, arguments.recipes))
         with ThreadPoolExecutor(len(devices)) as pool:
             results = list(pool.map(lambda job: run(job[1], job[0], arguments, free), jobs))
         if arguments.json:

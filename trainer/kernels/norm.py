@@ -19,6 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from trainer.kernels.fp8_tensors import fp8_tensor, torch_dtype
+
 _MULTIPROCESSORS: Final = 132
 _PROGRAMS: Final = 16 * _MULTIPROCESSORS
 """Number of programs of the backward pass for rows of 512 numbers. Wider rows use fewer programs.
@@ -37,9 +39,15 @@ def _norm_forward(
     means,
     inverses,
     epsilon,
+    scale,
+    inverse_scale,
+    largest,
     size: tl.constexpr,
     block: tl.constexpr,
 ):
+    """Compute one row. If `scale` is given, the LayerNorm is stored in FP8, multiplied by `scale`,
+    and `largest` becomes the largest absolute number of all rows.
+    """
     row = tl.program_id(0)
     column = tl.arange(0, block)
     mask = column < size
@@ -59,6 +67,13 @@ def _norm_forward(
     tl.store(inverses + row, inverse)
     scaled = centred * inverse * tl.load(weight + column, mask=mask, other=0.0).to(tl.float32)
     scaled += tl.load(shift + column, mask=mask, other=0.0).to(tl.float32)
+    if scale is not None:
+        scaled = tl.where(mask, scaled.to(x.dtype.element_ty).to(tl.float32), 0.0)
+        factor = tl.load(scale)
+        if row == 0:
+            tl.store(inverse_scale, tl.math.div_rn(1.0, factor))
+        tl.atomic_max(largest, tl.max(tl.abs(scaled), 0), sem="relaxed")
+        scaled *= factor
     tl.store(out + at, scaled.to(out.dtype.element_ty), mask=mask)
 
 
@@ -116,7 +131,8 @@ def _norm_backward(
 
 class AddNorm(torch.autograd.Function):
     """The sum x + update + bias, [T, D], and its LayerNorm. `bias` may be None. `weight` and
-    `shift` are the parameters of the LayerNorm.
+    `shift` are the parameters of the LayerNorm. With `quantizer`, a quantizer of Transformer Engine
+    with the scale of delayed scaling, the LayerNorm is a Float8Tensor.
     """
 
     @staticmethod
@@ -128,10 +144,16 @@ class AddNorm(torch.autograd.Function):
         weight: Tensor,
         shift: Tensor,
         epsilon: float,
+        quantizer: Any = None,
     ) -> tuple[Tensor, Tensor]:
         x, update = x.contiguous(), update.contiguous()
         tokens, size = x.shape
-        total, out = torch.empty_like(x), torch.empty_like(x)
+        total, inverse_scale = torch.empty_like(x), None
+        if quantizer is None:
+            out = torch.empty_like(x)
+        else:
+            out = torch.empty_like(x, dtype=torch_dtype(quantizer))
+            inverse_scale = torch.empty(1, dtype=torch.float32, device=x.device)
         means, inverses = (
             torch.empty(tokens, dtype=torch.float32, device=x.device) for _ in range(2)
         )
@@ -146,10 +168,15 @@ class AddNorm(torch.autograd.Function):
             means,
             inverses,
             epsilon,
+            quantizer and quantizer.scale,
+            inverse_scale,
+            quantizer and quantizer.amax,
             size,
             triton.next_power_of_2(size),
             num_warps=2,
         )
+        if inverse_scale is not None:
+            out = fp8_tensor(quantizer, x.dtype, inverse_scale, out, None)
         ctx.save_for_backward(total, weight, means, inverses)
         ctx.has_bias = bias is not None
         return total, out
@@ -180,4 +207,4 @@ class AddNorm(torch.autograd.Function):
         )
         _norm_backward[(programs,)](*tensors, tokens, ctx.has_bias, size, block, num_warps=warps)
         of_weight, of_shift, *of_bias = sums.sum(1).to(weight.dtype).unbind()
-        return grad, grad, of_bias[0] if of_bias else None, of_weight, of_shift, None
+        return grad, grad, of_bias[0] if of_bias else None, of_weight, of_shift, None, None

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from schemas.models import ModelOptions, Recompute, longest_of_our_attention
 from trainer.distributed.context_parallel import Slices
 from trainer.kernels.attention import Attention, tiles
+from trainer.kernels.fp8_tensors import delayed_quantizer
 from trainer.kernels.gelu import BiasGelu
+from trainer.kernels.gelu_fp8 import BiasGeluFp8
 from trainer.kernels.norm import AddNorm
 from trainer.kernels.rope import RotateQKV
 from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
@@ -85,15 +87,30 @@ def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
     return sequences.lengths is None and qkv.dtype == torch.bfloat16 and fits
 
 
+def requiring_grad(x: Tensor) -> Tensor:
+    """Return x. If x is a tensor of Transformer Engine, correct its own flag `requires_grad`, which
+    autograd does not set.
+    """
+    if x.grad_fn is not None:
+        x.requires_grad_()
+    return x
+
+
 class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no types here
     """Addition to the residual stream, LayerNorm, and a linear map. Parameters have the names of
     Transformer Engine's LayerNormLinear.
 
     The class derives from te.Linear, so that state dicts have the same keys as with backend torch.
+
+    recompute: True if the backward pass computes the map again. Transformer Engine then saves the
+        scales of FP8 itself, and our kernels do not convert.
     """
 
-    def __init__(self, features: int, out_features: int, *, return_bias: bool = False) -> None:
+    def __init__(
+        self, features: int, out_features: int, *, return_bias: bool = False, recompute: bool
+    ) -> None:
         super().__init__(features, out_features, device="meta", return_bias=return_bias)
+        self.recompute = recompute
         self.layer_norm_weight = nn.Parameter(torch.empty(features))
         self.layer_norm_bias = nn.Parameter(torch.empty(features))
 
@@ -103,22 +120,34 @@ class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no 
         """Return the sum x + update + bias, and the linear map of the sum's LayerNorm. With
         `return_bias`, the second result is a pair: the output without bias, and the bias.
         """
-        x_tD, normal_tD = AddNorm.apply(
-            x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON
-        )
-        return x_tD, super().forward(normal_tD)
+        norm = (self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON)
+        quantizer = None if self.recompute else delayed_quantizer(self)
+        x_tD, normal_tD = AddNorm.apply(x_tD, update_tD, bias_D, *norm, quantizer)
+        return x_tD, super().forward(requiring_grad(normal_tD))
 
 
 class FeedForward(nn.Module):
-    def __init__(self, options: ModelOptions) -> None:
+    def __init__(self, options: ModelOptions, *, recompute: bool) -> None:
         super().__init__()
-        self.fc1 = NormLinear(options.hidden_size, options.ffn_size, return_bias=True)
+        self.recompute = recompute
+        self.fc1 = NormLinear(
+            options.hidden_size, options.ffn_size, return_bias=True, recompute=recompute
+        )
         self.fc2 = te.Linear(options.ffn_size, options.hidden_size, device="meta")
         self.tanh = options.gelu == "tanh"
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor) -> tuple[Tensor, Tensor]:
         x_tD, (inner_tF, bias_F) = self.fc1(x_tD, update_tD, bias_D)
-        return x_tD, self.fc2(BiasGelu.apply(inner_tF, bias_F, self.tanh))
+        quantizer = None if self.recompute else delayed_quantizer(self.fc2)
+        if quantizer is None:
+            return x_tD, self.fc2(BiasGelu.apply(inner_tF, bias_F, self.tanh))
+        of_grad = self.fc1.quantizers["scaling_bwd"][0]
+        gelu_tF: Any = requiring_grad(
+            BiasGeluFp8.apply(inner_tF, bias_F, self.tanh, quantizer, of_grad)
+        )
+        out_tD = self.fc2(gelu_tF)
+        gelu_tF.update_usage(rowwise_usage=False)  # the backward pass reads the transposed numbers
+        return x_tD, out_tD
 
 
 class Layer(nn.Module):
@@ -128,12 +157,12 @@ class Layer(nn.Module):
     def __init__(self, options: ModelOptions, recompute: Recompute, slices: Slices) -> None:
         super().__init__()
         d, self.heads, self.recompute = options.hidden_size, options.heads, recompute
-        self.layernorm_qkv = NormLinear(d, 3 * d)
+        self.layernorm_qkv = NormLinear(d, 3 * d, recompute=recompute == "full")
         self.attention = te.DotProductAttention(
             slices.heads(options.heads), options.head_size, attention_dropout=0.0
         )
         self.proj = te.Linear(d, d, device="meta", return_bias=True)
-        self.layernorm_mlp = FeedForward(options)
+        self.layernorm_mlp = FeedForward(options, recompute=recompute != "none")
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Return the new residual stream, and an update that the next layer adds to the stream."""
