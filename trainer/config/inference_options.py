@@ -39,7 +39,8 @@ class InferenceOptions:
     """Folder of a run of `thdpack train`, of an export of a run, or of published ESM-2 weights in
     the format of Hugging Face. For a run, the model of its last step is used."""
     data: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DATA")]
-    """A dataset that `thdpack preprocess` wrote (folder or URL), or FASTA files."""
+    """A dataset that `thdpack preprocess` wrote (folder or URL), or FASTA files or tables (Parquet,
+    Arrow, CSV, TSV)."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder to write to. If it holds an interrupted run of the same command, that run
     continues."""
@@ -61,6 +62,11 @@ class InferenceOptions:
     Blackwell). docs/guides/inference.md has the errors."""
     format: Format = "parquet"
     """Format of the output files."""
+    sequence_column: Annotated[str, tyro.conf.arg(metavar="COLUMN")] = ""
+    """Name of the column with the residues, if DATA is a table. Default: sequence."""
+    id_column: Annotated[str, tyro.conf.arg(metavar="COLUMN")] = ""
+    """Name of the column with record ids, if DATA is a table. Default: id, and if the table has
+    none, Entry or accession."""
     generation: Annotated[str, tyro.conf.arg(metavar="N|latest")] = ""
     """Generation of the dataset to read: latest, or a number or digest that `thdpack generations`
     prints. Default: latest. If the dataset has grown since an interruption, give the generation
@@ -81,6 +87,12 @@ class InferenceOptions:
             check_range(self, "overlap", least=0)
         if 0 < self.max_seq_len < 3:
             raise ValueError(f"--max-seq-len is {self.max_seq_len}, expected at least 3")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Options of `thdpack preprocess` that name the columns of tables."""
+        given = {"--sequence-column": self.sequence_column, "--id-column": self.id_column}
+        return tuple(word for pair in given.items() if pair[1] for word in pair)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

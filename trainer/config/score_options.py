@@ -15,7 +15,7 @@ DEFAULT_MEASURED: Final = "DMS_score"
 """Default of --measured: ProteinGym's column."""
 _LOCAL_FILE: Final = "use a local file"
 _OF_MUTATIONS: Final = ("wild_type", "measured", "overwrite")
-_OF_DATA: Final = ("generation", "cache_dir")
+_OF_DATA: Final = ("generation", "cache_dir", "sequence_column", "id_column")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +23,8 @@ class ScoreOptions(InferenceOptions):
     """Options of `thdpack score`."""
 
     data: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DATA")] = ()
-    """A dataset that `thdpack preprocess` wrote (folder or URL), or FASTA files. Omit DATA with
-    --mutations."""
+    """A dataset that `thdpack preprocess` wrote (folder or URL), or FASTA files or tables (Parquet,
+    Arrow, CSV, TSV). Omit DATA with --mutations."""
     out: Annotated[str, tyro.conf.arg(metavar="OUT")]
     """Folder to write to. If it holds an interrupted run of the same command, that run continues.
     With --mutations, the CSV file to write; see --overwrite."""

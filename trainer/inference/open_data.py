@@ -1,4 +1,4 @@
-"""Open DATA: a dataset, or FASTA that a subprocess first makes into a temporary dataset."""
+"""Open DATA: a dataset, or files that a subprocess first makes into a temporary dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from schemas.python_environment import python_environment
 
 DATASET: Final = ".dataset-"
 """How the name of the folder of a temporary dataset begins. It ends with a hash of the inputs'
-names, so that a command with other inputs does not touch the dataset of an interrupted run."""
+names, so that a command with other inputs does not touch the dataset of an interrupted run. The
+hash also covers the names of columns that the user chose."""
 _LONGEST: Final = 65_536
 """Maximum length of a sequence in a temporary dataset, in tokens. A longer record becomes several
 sequences. The longest protein known has about 45,000 residues."""
@@ -32,7 +33,7 @@ _FASTA_OPTIONS: Final = (
 
 
 def is_dataset(data: Sequence[str]) -> bool:
-    """Return whether DATA is a dataset. Otherwise it is a list of FASTA files.
+    """Return whether DATA is a dataset. Otherwise it is a list of FASTA files and tables.
 
     Raises:
         DatasetError: the store cannot be reached.
@@ -49,20 +50,28 @@ def is_dataset(data: Sequence[str]) -> bool:
     return True
 
 
-def temporary_dataset(data: Sequence[str], out: Path) -> Path:
-    """Return the folder of the temporary dataset of these inputs."""
+def temporary_dataset(data: Sequence[str], out: Path, columns: Sequence[str] = ()) -> Path:
+    """Return the folder of the temporary dataset of these inputs.
+
+    Args:
+        columns: options that name columns of tables.
+    """
     paths = [local_path(name) for name in data]
     names = [
         name if path is None else str(path.resolve())
         for name, path in zip(data, paths, strict=True)
     ]
-    return out / f"{DATASET}{hashlib.sha256(chr(0).join(names).encode()).hexdigest()[:16]}"
+    key = chr(0).join([*names, *columns])
+    return out / f"{DATASET}{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-def build_dataset(data: Sequence[str], out: Path, *, quiet: bool = False) -> Path:
+def build_dataset(
+    data: Sequence[str], out: Path, *, columns: Sequence[str] = (), quiet: bool = False
+) -> Path:
     """Build the temporary dataset in `out`, and return its folder. If it exists, it is checked.
 
     Args:
+        columns: options of `thdpack preprocess` that name columns of tables.
         quiet: do not show the progress of the build.
     Raises:
         OptionError: an input is standard input, which could not be read again after an
@@ -72,10 +81,10 @@ def build_dataset(data: Sequence[str], out: Path, *, quiet: bool = False) -> Pat
     """
     if "-" in data:
         raise OptionError("DATA is standard input: write the FASTA to a file first")
-    folder = temporary_dataset(data, out)
+    folder = temporary_dataset(data, out, columns)
     command = [sys.executable, "-m", "pipeline", "preprocess", *data, "--out", str(folder)]
     done = subprocess.run(
-        [*command, *_FASTA_OPTIONS],
+        [*command, *_FASTA_OPTIONS, *columns],
         env=python_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -88,6 +97,7 @@ def build_dataset(data: Sequence[str], out: Path, *, quiet: bool = False) -> Pat
     if done.returncode:
         raise ThdpackError(
             f"the inputs could not be made into a dataset: see the lines above (`thdpack "
-            f"preprocess` ended with exit code {done.returncode})"
+            f"preprocess` ended with exit code {done.returncode}). To use other options of `thdpack "
+            "preprocess`, build a dataset with it first, and give this dataset as DATA"
         )
     return folder

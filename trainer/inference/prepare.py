@@ -182,13 +182,20 @@ def resolved_compute(options: InferenceOptions, topology: Topology) -> ComputeOp
 
 
 def _dataset(options: InferenceOptions, out: Path) -> tuple[str, bool]:
-    """Return the folder or URL of the dataset, and whether DATA is this dataset. For FASTA, build
-    the dataset first.
+    """Return the folder or URL of the dataset, and whether DATA is this dataset. For FASTA and
+    tables, build the dataset first.
+
+    Raises:
+        OptionError: columns are named, but DATA is a dataset.
+        ThdpackError: the dataset cannot be built.
     """
+    columns = options.columns
     if is_dataset(options.data):
+        if columns:
+            raise OptionError(f"{columns[0]} is for tables, but DATA is a dataset: remove the option")
         return pinned(options.data[0]), True
     out.mkdir(parents=True, exist_ok=True)
-    return str(build_dataset(options.data, out)), False
+    return str(build_dataset(options.data, out, columns=columns)), False
 
 
 def _manifest(options: InferenceOptions, url: str, *, given: bool) -> Manifest:

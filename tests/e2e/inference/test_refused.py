@@ -116,6 +116,22 @@ def test_inputs_that_are_no_sequences_are_refused(model: Path, tmp_path: Path) -
     assert code == 2
 
 
+def test_the_columns_of_a_table_can_be_named_as_the_error_says(
+    model: Path, dataset: Path, tmp_path: Path
+) -> None:
+    lines = [f"p{number},{RECORDS[number][1]}" for number in range(3)]
+    (tmp_path / "table.csv").write_text("\n".join(["name,seq", *lines, ""]))
+    words = (model, tmp_path / "table.csv", "--out", tmp_path / "out")
+    _, said = refused(*words)
+    assert "no column 'sequence' in the header line, which has name, seq" in said
+    assert "choose one of these columns with --sequence-column" in said
+    embed(*words, "--sequence-column", "seq", "--id-column", "name")
+    assert [row["id"] for row in rows(tmp_path / "out")] == ["p0", "p1", "p2"]
+    code, said = refused(model, dataset, "--out", tmp_path / "other", "--id-column", "name")
+    assert "--id-column is for tables, but DATA is a dataset: remove the option" in said
+    assert code == 2
+
+
 def test_a_folder_with_other_files_is_refused(model: Path, dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     code, said = refused(model, dataset, "--out", tmp_path)

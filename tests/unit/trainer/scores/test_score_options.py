@@ -22,6 +22,7 @@ from trainer.config.score_options import parse_score
         ("m d --out o --overwrite", "--overwrite needs --mutations TABLE"),
         ("m --out o --mutations t.csv --generation 1", "--generation is for DATA"),
         ("m --out o --mutations t.csv --cache-dir c", "--cache-dir is for DATA"),
+        ("m --out o --mutations t.csv --id-column c", "--id-column is for DATA"),
         ("m d --out o --generation x", "--generation is x, expected the number"),
         ("m d --out o --contacts --format arrow", "--format is for scores: --contacts writes .npy"),
         ("m d --out s3://bucket/o", "--out is s3://bucket/o, a URL: use a local file"),
