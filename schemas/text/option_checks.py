@@ -44,6 +44,7 @@ def check_range(
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
+    below: float | None = None,
 ) -> None:
     """Check that numeric options are in a range.
 
@@ -53,6 +54,7 @@ def check_range(
         least: smallest value that is allowed.
         above: number that the value must exceed.
         most: largest value that is allowed.
+        below: number that must exceed the value; infinity if any finite number is allowed.
     Raises:
         ValueError: an option is outside the range, or not a number (nan).
     """
@@ -62,9 +64,11 @@ def check_range(
             (least is None or value >= least)
             and (above is None or value > above)
             and (most is None or value <= most)
+            and (below is None or value < below)
         ):
-            rules = (("at least", least), ("more than", above), ("up to", most))
+            rules = (("at least", least), ("more than", above), ("up to", most), ("below", below))
             expected = ", ".join(f"{words} {limit}" for words, limit in rules if limit is not None)
+            expected = expected.replace("below inf", "finite")
             if least is not None and least == most:
                 expected = str(least)
             raise ValueError(f"{flag(name)} is {value}, expected {expected}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import inf
 from typing import Annotated, Any, Final, Literal
 
 import tyro
@@ -72,10 +73,9 @@ class DataOptions:
     """Number of buckets in the global batch. 0: the number is computed from --tokens-per-step. A
     resumed run keeps its batch, on any number of ranks."""
     buckets_per_micro_batch: AutoInt = AUTO
-    """Number of buckets in a micro-batch. A micro-batch is one THD row (sequences packed one after
-    the other). The gradients of a step's micro-batches are summed. On a CPU, auto means 1. On a
-    GPU, auto chooses a number that fits into memory, divides the number of a rank's buckets and
-    makes the step faster."""
+    """Number of buckets in a micro-batch, which is one THD row (sequences packed one after the
+    other). The gradients of a step's micro-batches are summed. On a CPU, auto means 1. On a GPU,
+    auto chooses a fast number that fits into memory and divides the number of a rank's buckets."""
     seed: int = 0
     """Seed of initial weights, data order and masks."""
     mask_probability: float = 0.15
@@ -149,8 +149,7 @@ class OptimizerOptions:
     final_fraction: float = 0.1
     """Final learning rate, as a share of the peak."""
     decay_until: float = 0.9
-    """Share of the run after which the linear and cosine schedules reach the final learning
-    rate."""
+    """Share of the run at which the linear and cosine schedules reach the final learning rate."""
     decay_fraction: float = 0.1
     """Share of the run, at its end, in which the learning rate of the wsd schedule decays."""
     beta1: float = 0.9
@@ -170,7 +169,10 @@ class OptimizerOptions:
     def __post_init__(self) -> None:
         check_whole(self)
         check_range(self, "steps", "max_bad_steps", least=1)
-        check_range(self, "learning_rate", "clip_norm", above=0)
+        check_range(self, "learning_rate", "epsilon", above=0, below=inf)
+        check_range(self, "weight_decay", least=0, below=inf)
+        check_range(self, "beta1", "beta2", least=0, below=1)
+        check_range(self, "clip_norm", above=0)
         check_range(self, "epochs", least=0, most=1_000_000)
         check_range(self, "decay_until", "decay_fraction", above=0, most=1)
         check_range(self, "final_fraction", least=0, most=1)
