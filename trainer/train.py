@@ -28,6 +28,7 @@ from trainer.distributed.stop_signals import StopRequest
 from trainer.distributed.topology import Topology
 from trainer.export import export
 from trainer.feed import Row
+from trainer.monitoring.divergence import Divergence
 from trainer.monitoring.meter import Meter, StepMetrics
 from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.run_time import RunTime
@@ -88,6 +89,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
             warmup=options.optimizer.warmup,
         )
 
+        divergence = Divergence(options.optimizer)
         mixtures = announcements(options.data)
         stopping = False
         while run.step < options.optimizer.steps and not stopping:
@@ -112,6 +114,8 @@ def train(options: TrainOptions, topology: Topology) -> None:
                 flush=validating or saving,
             ):
                 log.metrics(line)
+                if warning := divergence.warning(line):
+                    log.say(warning)
                 run.tokens = line.tokens
                 if line.bad_in_a_row >= options.optimizer.max_bad_steps:
                     _give_up(run, line)
@@ -133,6 +137,8 @@ def train(options: TrainOptions, topology: Topology) -> None:
             log.say(_stopped(run))
         else:
             log.say(export(run))
+            if warning := divergence.summary():
+                log.say(warning)
         run.step_once.close()
 
 

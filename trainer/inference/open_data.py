@@ -96,8 +96,8 @@ def build_dataset(
         raise ThdpackError(done.stderr.splitlines()[-1].removeprefix("thdpack preprocess: "))
     if done.returncode:
         raise ThdpackError(
-            f"the inputs could not be made into a dataset: see the lines above (`thdpack "
-            f"preprocess` ended with exit code {done.returncode}). To use other options of `thdpack "
-            "preprocess`, build a dataset with it first, and give this dataset as DATA"
+            "the inputs could not be made into a dataset: see the lines above (`thdpack "
+            f"preprocess` ended with exit code {done.returncode}). To use other options of "
+            "`thdpack preprocess`, build a dataset with it first, and give this dataset as DATA"
         )
     return folder

@@ -192,7 +192,9 @@ def _dataset(options: InferenceOptions, out: Path) -> tuple[str, bool]:
     columns = options.columns
     if is_dataset(options.data):
         if columns:
-            raise OptionError(f"{columns[0]} is for tables, but DATA is a dataset: remove the option")
+            raise OptionError(
+                f"{columns[0]} is for tables, but DATA is a dataset: remove the option"
+            )
         return pinned(options.data[0]), True
     out.mkdir(parents=True, exist_ok=True)
     return str(build_dataset(options.data, out, columns=columns)), False

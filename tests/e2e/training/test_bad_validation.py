@@ -58,3 +58,17 @@ def test_a_finite_validation_loss_after_a_nan_becomes_the_best(
     state = json.loads((out / "checkpoints" / "step-00000016" / "state.json").read_text())
     assert state["best"]["loss"] == min(found[1:])
     assert (out / "export").exists()
+
+
+def test_a_run_warns_twice_of_a_training_loss_far_above_that_of_a_guess(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rate = ("--learning-rate", "10", "--warmup-steps", "0")
+    train(many_shards, tmp_path / "run", *rate, steps=6)
+    said = capsys.readouterr().err
+    remedy = "with a lower --learning-rate (it is 10) or a longer warm-up (--warmup-steps is 0)"
+    assert said.count(remedy) == 2
+    assert said.count("but a random guess has 3.5: the training probably diverges. ") == 1
+    assert "but a random guess has 3.5: this model is useless. " in said.splitlines()[-1]
+    train(many_shards, tmp_path / "good", steps=2)
+    assert "warning: the loss" not in capsys.readouterr().err

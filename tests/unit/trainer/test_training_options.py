@@ -169,7 +169,7 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         (["esm2-8m", "--data", "d", "--clip-norm", "nan"], "--clip-norm is nan, expected more"),
         (["esm2-8m", "--data", "d", "--lr", "inf"], "--lr is inf, expected more than 0, finite"),
         (["esm2-8m", "--data", "d", "--wd", "-1"], "--wd is -1.0, expected at least 0, finite"),
-        (["esm2-8m", "--data", "d", "--beta1", "1"], "--beta1 is 1.0, expected at least 0, below 1"),
+        (["esm2-8m", "--data", "d", "--beta1", "1"], "--beta1 is 1.0, expected at least 0, bel"),
         (["esm2-8m", "--data", "d", "--beta2", "-1"], "--beta2 is -1.0, expected at least 0, belo"),
         (["esm2-8m", "--data", "d", "--epsilon", "-1"], "--epsilon is -1.0, expected more than 0"),
         (["esm2-8m", "--data", "d", "--decay-until", "2"], "is 2.0, expected more than 0, up to 1"),
