@@ -203,28 +203,30 @@ class TrainingRun:
             log.say(f"first, validating the weights of --init-from on the {self.valid_split} split")
             self._validated(self.valid, log)
 
-    def validate_end(self, log: RunLog) -> None:
-        """Validate a finished run if metrics.jsonl lacks the validation after the last step, for
-        example because a signal stopped the run before that validation, or because --valid-split
-        has changed. The same holds for evaluations.
+    def validate_missing(self, log: RunLog) -> None:
+        """Validate after the last step so far, if this is due and metrics.jsonl lacks the result,
+        because a signal stopped the run before the validation, or because --valid-split has
+        changed. The same holds for evaluations.
         """
-        step, evaluations = self.step, self.start.evaluations
+        step, evaluations, split = self.step, self.start.evaluations, self.valid_split
+        finished, before = self.start.is_finished, self.start.before
+        if before is None or not (finished or self.is_due(self.options.output.validate_every)):
+            return
         missing: list[bool] = run_on_main(
             self.topology,
             lambda: [not log.has_line(step, evaluation_kind(each.name)) for each in evaluations],
         )
         self._evaluate([each for each, due in zip(evaluations, missing, strict=True) if due], log)
-        split = self.valid_split
-        recorded = run_on_main(self.topology, lambda: log.has_validation(self.step, split))
-        if self.valid and self.sound and not recorded:
-            before = self.start.before
-            if before and before.options.output.valid_split != split:
-                log.say(f"evaluating the finished run on the {split} split")
-                # not compared with `best`, which is a validation on the split of the run
-                self.sound = math.isfinite(self._validated(self.valid, log).loss)
-            else:
-                log.say(f"the last step was not validated yet: validating on the {split} split")
-                self._validate_split(log)
+        recorded = run_on_main(self.topology, lambda: log.has_validation(step, split))
+        if not self.valid or not self.sound or recorded:
+            return
+        if before.options.output.valid_split == split:
+            log.say(f"step {step:,} was not validated yet: validating on the {split} split")
+            self._validate_split(log)
+        elif finished:
+            log.say(f"evaluating the finished run on the {split} split")
+            # not compared with `best`, which is a validation on the split of the run
+            self.sound = math.isfinite(self._validated(self.valid, log).loss)
 
     def _evaluate(self, evaluations: Sequence[Evaluation], log: RunLog) -> None:
         """Run evaluations (--evaluate), and log their results."""

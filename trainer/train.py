@@ -64,8 +64,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
             log.say(note)
         if options.output.init_from and run.step == 0:
             run.validate_start(log)
-        if run.start.is_finished:
-            run.validate_end(log)
+        run.validate_missing(log)
         meter = Meter(
             options,
             topology,
@@ -101,9 +100,11 @@ def train(options: TrainOptions, topology: Topology) -> None:
             estimate = run_time.step(run.step)
             if estimate and not stop.requested:
                 log.say(estimate)
-            stopping = stop.agreed()
-            last = stopping or run.step == options.optimizer.steps
-            validating = run.is_due(options.output.validate_every) or (last and not stopping)
+            last = run.step == options.optimizer.steps
+            due = last or run.is_due(options.output.validate_every)
+            stopping = stop.agreed(wait=due)  # a signal is known before a validation
+            last |= stopping
+            validating = due and not stopping
             saving = run.is_due(options.output.checkpoint_every) or last
             for line in meter.step(
                 run.step,
@@ -122,9 +123,9 @@ def train(options: TrainOptions, topology: Topology) -> None:
             log.step(run.step)
             if validating:
                 saving |= run.validate(log)  # save a checkpoint of the best model so far
-                if not last:  # a signal during the validation needs no further step
-                    stopping = last = stop.agreed()
-                    saving |= stopping
+                stopping = stop.agreed(wait=True)  # a signal now needs no further step
+                last |= stopping
+                saving |= stopping
             if saving:
                 run.save(wait=last)
             if validating or saving:
@@ -133,7 +134,9 @@ def train(options: TrainOptions, topology: Topology) -> None:
             run.checkpoints.poll()
             trace.step()
 
-        if stopping:
+        # a signal from here on comes too late to stop the export
+        stop.last_work = "the export of the model, which completes the run"
+        if stop.agreed(wait=True):
             log.say(_stopped(run))
         else:
             log.say(export(run))
@@ -177,12 +180,12 @@ def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
 def _stopped(run: TrainingRun) -> str:
     """Return the last line of a run that a signal has stopped.
 
-    A stopped run writes a checkpoint, but does not validate, even after the last step. A validation
-    might take longer than the time between SIGTERM and SIGKILL.
+    A stopped run writes a checkpoint, but begins no validation and does not export. A validation
+    might take longer than the time between SIGTERM and SIGKILL. The next run makes up for both.
     """
     resumes = "run the same command to resume"
     if run.step >= run.options.optimizer.steps:
-        resumes = "that was the last step: run the same command to validate and export the model"
+        resumes = "that was the last step: run the same command to export the model"
     return f"stopped by a signal after step {run.step:,}; {resumes}"
 
 

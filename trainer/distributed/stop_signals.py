@@ -32,11 +32,16 @@ _SAME_PRESS: Final = 0.5
 terminal sends a SIGINT, and torchrun sends another."""
 
 
-def explained(number: int, *, ranks: int) -> str:
-    """Return a message about the effect and the likely sender of a first signal."""
-    step = f"{'this step' if ranks == 1 else 'the next step'}, with a checkpoint"
+def explained(number: int, *, ranks: int, last_work: str = "") -> str:
+    """Return a message about the effect and the likely sender of a first signal.
+
+    Args:
+        last_work: the work of the run that is still completed; "" for a step and a checkpoint.
+    """
+    step = last_work or f"{'this step' if ranks == 1 else 'the next step'}, with a checkpoint"
     if number == signal.SIGINT:
-        return f"stopping after {step}; Ctrl-C again stops now, without one"
+        again = "" if last_work else ", without one"
+        return f"stopping after {step}; Ctrl-C again stops now{again}"
     sender = ""
     if number == signal.SIGTERM and ranks > 1:
         sender = " (sent by a scheduler, or by torchrun because another rank has ended)"
@@ -46,10 +51,13 @@ def explained(number: int, *, ranks: int) -> str:
 class StopRequest:
     """Context in which a stop signal makes `agreed` return True on all ranks after the same step.
     After a first signal, Ctrl-C raises KeyboardInterrupt.
+
+    last_work: see `explained`.
     """
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self.last_work = ""
         self._wanted = self._again = False
         self._handled = 0.0
         self._vote: tuple[Any, torch.Tensor] | None = None
@@ -111,7 +119,8 @@ class StopRequest:
 
     def _say(self, number: int) -> None:
         if self._topology.is_main:
-            line = f"{command()}: {explained(number, ranks=self._topology.world_size)}\n"
+            text = explained(number, ranks=self._topology.world_size, last_work=self.last_work)
+            line = f"{command()}: {text}\n"
             # not through sys.stderr, whose lock the main thread may hold
             os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}".encode())
 
@@ -129,9 +138,12 @@ class StopRequest:
         """True if this rank has received a signal. The other ranks may not know this yet."""
         return self._wanted
 
-    def agreed(self) -> bool:
+    def agreed(self, *, wait: bool = False) -> bool:
         """Start a vote, and return the result of the previous vote. All ranks must call this after
-        each step, and after each validation.
+        each step.
+
+        Args:
+            wait: return the result of the vote that starts now.
         """
         if self._topology.world_size == 1:
             return self._wanted
@@ -143,6 +155,8 @@ class StopRequest:
         )
         if self._topology.watch:
             self._topology.watch.vote(self._vote[0])
+        if wait:
+            before, self._vote = self._vote, None
         if before is None:
             return False
         before[0].wait()

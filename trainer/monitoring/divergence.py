@@ -40,9 +40,9 @@ class Divergence:
         return "" if self._last <= _LIMIT else self._text("the last step", "this model is useless")
 
     def _text(self, step: str, conclusion: str) -> str:
-        options = self._options
+        rate, warmup = self._options.learning_rate, self._options.warmup
         return (
             f"warning: the loss of {step} is {self._last:,.1f}, but a random guess has "
             f"{GUESS:.1f}: {conclusion}. Start again in another --out with a lower --learning-rate "
-            f"(it is {options.learning_rate:g}) or a longer warm-up (--warmup-steps is {options.warmup:,})"
+            f"(it is {rate:g}) or a longer warm-up (--warmup-steps is {warmup:,})"
         )

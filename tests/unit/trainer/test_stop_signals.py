@@ -29,3 +29,8 @@ from trainer.distributed.stop_signals import explained
 )
 def test_only_the_message_after_ctrl_c_mentions_ctrl_c(number: int, ranks: int, said: str) -> None:
     assert explained(number, ranks=ranks) == said
+
+
+def test_after_the_last_step_the_message_names_the_work_that_is_still_completed() -> None:
+    said = explained(signal.SIGINT, ranks=8, last_work="the export")
+    assert said == "stopping after the export; Ctrl-C again stops now"

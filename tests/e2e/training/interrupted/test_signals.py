@@ -6,14 +6,16 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import arguments, await_step, losses, torchrun, train
-from trainer.feed import Feed, Row
-from trainer.monitoring.run_log import RunLog
+from trainer.export import export
+from trainer.feed import Feed
 from trainer.run import TrainingRun
 
 LONG = "THDPACK_LONG" in os.environ
@@ -40,23 +42,57 @@ def test_a_run_that_gets_a_signal_saves_a_checkpoint_and_exits_with_0(
     assert not (out / "export").exists()
 
 
-def test_a_signal_during_a_validation_ends_the_run_without_another_step(
+@pytest.mark.parametrize("steps", [2, 100])
+def test_a_signal_during_a_validation_ends_the_run_without_another_step_or_an_export(
+    many_shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    steps: int,
+) -> None:
+    monkeypatch.setattr(TrainingRun, "validate", signalled_before(TrainingRun.validate))
+    train(many_shards, tmp_path / "run", "--validate-every", "2", steps=steps)
+    rest = "that was the last step: run the same command to export the model"
+    rest = "run the same command to resume" if steps > 2 else rest
+    assert f"stopped by a signal after step 2; {rest}" in capfd.readouterr().err
+    assert (tmp_path / "run/checkpoints/latest").read_text().strip() == "step-00000002"
+    assert not (tmp_path / "run/export").exists()
+
+
+def test_after_a_signal_a_validation_that_is_due_waits_until_the_run_resumes(
+    many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr(Feed, "__next__", signalled_before(Feed.__next__))
+    train(many_shards, out, "--validate-every", "1", steps=2)
+    assert (list(losses(out)), losses(out, "valid")) == ([1], {})
+    monkeypatch.undo()
+    train(many_shards, out, "--validate-every", "1", steps=2)
+    assert list(losses(out, "valid")) == [1, 2]
+
+
+def test_a_signal_during_the_export_does_not_stop_it_and_the_message_says_so(
     many_shards: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    validate = TrainingRun.validate
-
-    def signalled(run: TrainingRun, log: RunLog) -> bool:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return validate(run, log)
-
-    monkeypatch.setattr(TrainingRun, "validate", signalled)
-    train(many_shards, tmp_path / "run", "--validate-every", "2", steps=100)
+    monkeypatch.setattr("trainer.train.export", signalled_before(export))
+    train(many_shards, tmp_path / "run", steps=1)
     said = capfd.readouterr().err
-    assert "stopped by a signal after step 2; run the same command to resume" in said
-    assert (tmp_path / "run/checkpoints/latest").read_text().strip() == "step-00000002"
+    assert "SIGTERM received: stopping after the export of the model, which completes" in said
+    assert "with a checkpoint" not in said
+    assert "done: " in said
+
+
+def signalled_before(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, except that each call first sends SIGTERM to this process."""
+
+    def signalled(*arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return function(*arguments)
+
+    return signalled
 
 
 def test_after_a_signal_the_time_of_the_remaining_steps_is_not_printed(
@@ -67,13 +103,7 @@ def test_after_a_signal_the_time_of_the_remaining_steps_is_not_printed(
 ) -> None:
     monkeypatch.setattr("trainer.monitoring.run_time._ENOUGH_SECONDS", 0.0)
     monkeypatch.setattr("trainer.monitoring.run_time._SLOW_STEPS", 0)
-    advance = Feed.__next__
-
-    def signalled(rows: Feed) -> Row:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return advance(rows)
-
-    monkeypatch.setattr(Feed, "__next__", signalled)
+    monkeypatch.setattr(Feed, "__next__", signalled_before(Feed.__next__))
     train(many_shards, tmp_path / "run", steps=100)
     said = capfd.readouterr().err
     assert "SIGTERM received: stopping after this step, with a checkpoint" in said
@@ -123,9 +153,8 @@ def test_after_a_signal_in_the_last_step_the_same_command_validates_and_exports(
 ) -> None:
     out = tmp_path / "run"
     batch = ("--buckets-per-step", str(2 * ranks), "--validate-every", "0")
-    # Each rank has two micro-batches per step. A single rank stops after the step in which it gets
-    # the signal. Several ranks stop after the next step. Here, both kinds of run stop after step 4.
-    words = [str(int(number)), "7" if ranks == 1 else "5"]
+    # Each rank has two micro-batches per step, so the signal comes in step 4.
+    words = [str(int(number)), "7"]
     words += arguments(many_shards, out, *batch, steps=4)
     with Job(SIGNALLED, words, ranks=ranks) as job:
         job.finish()
