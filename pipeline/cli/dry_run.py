@@ -22,6 +22,7 @@ from pipeline.cli.arguments import UsageError
 from pipeline.inputs.first_records import check_first_records
 from schemas.licenses import license_hint
 from schemas.manifest import Manifest
+from schemas.text.byte_size import megabytes
 from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
 
@@ -93,14 +94,14 @@ def _print_lines(
     tasks = plural(len(planned.ranges), "task")
     tasks += f", and divide the records into {plural(planned.partitions, 'partition')} by hash"
     print(f"would read {planned.input_bytes:,} bytes in {tasks}")
-    one = _variant_bytes(planned) / 1e6
-    each = f" ({plural(variants, 'variant')} of {one:,.1f} MB)" if variants > 1 else ""
+    one = _variant_bytes(planned)
+    each = f" ({plural(variants, 'variant')} of {megabytes(one)})" if variants > 1 else ""
     if counts:
         listed = ", ".join(plural(count, f"{stage} task") for stage, count in counts.items())
         print(f"would write a task list: {listed}")
     print(
-        f"would write about {one * variants:,.1f} MB{each} to {out}, "
-        f"and need about {one:,.1f} MB more during the build"
+        f"would write about {megabytes(one * variants)}{each} to {out}, "
+        f"and need about {megabytes(one)} more during the build"
     )
 
 

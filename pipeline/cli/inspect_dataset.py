@@ -24,6 +24,7 @@ from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import OptionError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import ShardEntry
+from schemas.text.byte_size import megabytes
 from schemas.text.option_checks import flag
 from schemas.text.phrases import percent_of_tokens, plural, plural_of
 
@@ -73,7 +74,7 @@ def show_summary(manifest: Manifest, dataset: str | Path) -> None:
         sizes = [entry.bytes for _, name, entry in manifest.all_shards() if name == split]
         if sizes:
             every = f" in {manifest.variants:,} variants" if manifest.variants > 1 else ""
-            print(f"{split + ' shards':>16}  {len(sizes)}{every}, {sum(sizes) / 1e6:,.1f} MB")
+            print(f"{split + ' shards':>16}  {len(sizes)}{every}, {megabytes(sum(sizes))}")
     inputs = ", ".join(entry.name for entry in manifest.inputs[:5])
     print(f"{'inputs':>16}  {inputs}{', …' if len(manifest.inputs) > 5 else ''}")
     for file in manifest.named_files:

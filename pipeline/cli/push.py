@@ -28,6 +28,7 @@ from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError, ManifestError, OptionError
 from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.text.byte_size import megabytes
 from schemas.text.phrases import REBUILD, plural
 
 
@@ -70,7 +71,7 @@ def run_push(options: PushOptions) -> int:
     skipped = len(files) - len(difference.add)
     print(
         f"{address.at(commit)}: uploaded {plural(len(difference.add), 'file')}, "
-        f"{total / 1e6:,.1f} MB; {skipped:,} were already there"
+        f"{megabytes(total)}; {skipped:,} were already there"
         + (f"; removed {plural(len(difference.remove), 'file')}" if difference.remove else "")
     )
     return 0

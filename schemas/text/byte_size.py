@@ -31,6 +31,11 @@ def parse_bytes(size: str | int, *, name: str) -> int:
     return found
 
 
+def megabytes(count: float) -> str:
+    """Return a number of bytes in MB, or in kB if it is less than 0.1 MB."""
+    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
+
+
 def check_memory(size: str) -> None:
     """Check the value of --memory.
 

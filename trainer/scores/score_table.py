@@ -162,7 +162,7 @@ def write_scores(options: ScoreOptions, table: MutationTable, log_p: NDArray[np.
 def correlation(table: MutationTable, scores: NDArray[np.float64], measured: str) -> str:
     """Return Spearman's correlation of scores with a column, in words."""
     rho, count = correlated(scores, table.numbers(measured))
-    of_rows = "" if count == len(table.rows) else f" of {plural(count, 'measured mutant')}"
+    of_rows = f" of {plural(count, 'measured mutant')}"
     if math.isnan(rho):
         return f"no Spearman correlation with {measured}{of_rows}, which needs different values"
     return f"Spearman {rho:.4f} with {measured}{of_rows}"

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from schemas.text.byte_size import megabytes
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -58,7 +60,7 @@ class PlainReporter:
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done = name, total_bytes, 0
         self._started = self._said = time.monotonic()
-        size = f" ({total_bytes / 1e6:,.1f} MB)" if total_bytes else ""
+        size = f" ({megabytes(total_bytes)})" if total_bytes else ""
         print(f"{name}{size}", file=sys.stderr, flush=True)
 
     def advance(self, done_bytes: int) -> None:

@@ -75,21 +75,26 @@ def _print(built: Built, dataset: str, as_json: bool, seconds: float) -> None:
         )
     if built.retired is not None:
         print(f"{'retired':>16}  {_retired(built.retired)}")
+        if built.retired.unknown:
+            print(f"{'warning':>16}  {_unknown(built.retired)}")
     kept, buckets = manifest.records_by_status["kept"], manifest.splits["train"].buckets
     print(f"{'in total':>16}  {kept:,} records kept, {plural(buckets, 'bucket')} of train")
     print(f"{'dataset':>16}  {dataset}")
 
 
 def _retired(found: RetireCounts) -> str:
-    """Return how many records an append retired, and which ids no record has."""
+    """Return how many records an append retired."""
     text = f"{plural(found.records, 'record')} ({found.kept:,} of them kept)"
     if found.records:
         text += ", listed in retired/; readers do not skip them"
     if found.earlier:
         text += f"; {found.earlier:,} retired before"
-    if found.unknown:
-        more = ", …" if found.unknown > len(found.unknown_ids) else ""
-        match = "matches" if found.unknown == 1 else "match"
-        names = ", ".join(map(printable, found.unknown_ids))
-        text += f"; {plural(found.unknown, 'id')} {match} no record: {names}{more}"
     return text
+
+
+def _unknown(found: RetireCounts) -> str:
+    """Return which ids of --retire no record has."""
+    more = ", …" if found.unknown > len(found.unknown_ids) else ""
+    match = "matches" if found.unknown == 1 else "match"
+    names = ", ".join(map(printable, found.unknown_ids))
+    return f"{plural(found.unknown, 'id')} of --retire {match} no record: {names}{more}"
