@@ -16,8 +16,8 @@ compute is the same for both kinds."""
 _GPUS_PER_NODE: Final = 8
 """Largest number of GPUs of a node, if the user does not say how many nodes there are."""
 _INSTEAD: Final = (
-    "For a CPU or another GPU, run `thdpack train` with --dry-run, which checks the run. After its "
-    "first steps, the run itself prints how long it will take"
+    "For a CPU or another GPU, run `thdpack train` with --dry-run, which checks the run, and on a "
+    "CPU also its memory. After its first steps, the run itself prints how long it will take"
 )
 
 

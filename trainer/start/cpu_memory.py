@@ -15,8 +15,9 @@ which was fitted to backend te on GPUs. The factors are slightly less than measu
 (esm2-8m) in bf16, of which 0.3 GiB are Python and torch."""
 
 
-def check_cpu_memory(setting: Setting, *, precision: str, ranks: int, available: int) -> None:
-    """Refuse a run whose ranks on this machine need more than its memory.
+def check_cpu_memory(setting: Setting, *, precision: str, ranks: int, available: int) -> float:
+    """Refuse a run whose ranks on this machine need more than its memory. Return the least number
+    of bytes that they need.
 
     Args:
         ranks: number of ranks on this machine.
@@ -28,7 +29,7 @@ def check_cpu_memory(setting: Setting, *, precision: str, ranks: int, available:
     parts["activations"] *= _ACTIVATIONS["fp32" if precision == "fp32" else "bf16"]
     needed = ranks * sum(parts.values())
     if needed <= available:
-        return
+        return needed
     constant = ranks * (sum(parts.values()) - parts["activations"])
     remedies = ["a smaller model such as esm2-8m"]
     if constant <= available:  # fewer activations may help

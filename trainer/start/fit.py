@@ -192,16 +192,25 @@ def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> 
         ValueError: the run needs more than the available memory.
     """
     if topology.device.type == "cpu":
-        check_cpu_memory(
-            setting_of(options, manifest, topology),
-            precision=options.compute.precision,
-            ranks=ranks_on_this_machine(),
-            available=machine_memory(),
-        )
+        cpu_memory_of(options, manifest, topology)
     if not _is_measured(options.compute, topology):
         return ""
     return check_memory(
         setting_of(options, manifest, topology), available=available_memory(topology.device)
+    )
+
+
+def cpu_memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> float:
+    """Return the least number of bytes that the ranks on this machine need on its CPU.
+
+    Raises:
+        ValueError: this is more than the memory of the machine.
+    """
+    return check_cpu_memory(
+        setting_of(options, manifest, topology),
+        precision=options.compute.precision,
+        ranks=ranks_on_this_machine(),
+        available=machine_memory(),
     )
 
 

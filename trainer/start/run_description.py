@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from pipeline.executors.cgroup_limits import machine_memory
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 from schemas.records import Status
 from schemas.split_fractions import SplitFractions
@@ -11,7 +12,7 @@ from schemas.text.phrases import about, plural
 from trainer.optimizer import learning_rate
 from trainer.precision import low_layers
 from trainer.readers.mixing import latest_announcement
-from trainer.start.fit import seconds_of
+from trainer.start.fit import cpu_memory_of, seconds_of
 from trainer.start.starting_point import StartingPoint
 
 
@@ -63,7 +64,7 @@ def notes(run: StartingPoint) -> list[str]:
     """
     mixture = latest_announcement(run.options.data, run.step)
     found = [*run.readers.generations, *([mixture] if mixture else [])]
-    found += [*run.notes, *_new_schedule(run)]
+    found += [*run.notes, *_new_schedule(run), *_rate_of_pretraining(run)]
     if run.evaluations:
         sets = ", ".join(each.description() for each in run.evaluations)
         found.append(f"each validation also evaluates {sets}")
@@ -97,8 +98,29 @@ def _new_schedule(run: StartingPoint) -> list[str]:
     ]
 
 
+def _rate_of_pretraining(run: StartingPoint) -> list[str]:
+    """Return a note if a new run with --init-from has the preset's learning rate."""
+    optimizer = run.options.optimizer
+    if run.before or not run.options.output.init_from or optimizer.rate_given:
+        return []
+    rate = optimizer.learning_rate
+    return [
+        f"the learning rate is {rate:g}, as for training from random weights; fine-tuning usually "
+        f"needs a smaller one, such as --learning-rate {rate / 10:g}"
+    ]
+
+
 def time_left(run: StartingPoint) -> str:
-    """Return a sentence about the estimated time of the steps that are left."""
+    """Return a sentence about the estimated time of the steps that are left. On a CPU, it is about
+    memory.
+    """
+    if run.topology.device.type == "cpu":
+        needed = cpu_memory_of(run.options, run.manifest, run.topology)
+        return (
+            f"memory: the run needs at least {needed / 2**30:,.1f} GiB of the "
+            f"{machine_memory() / 2**30:,.0f} GiB of this machine; time: a run estimates its time "
+            "after the first steps"
+        )
     steps = max(run.options.optimizer.steps - run.step, 0)
     step = seconds_of(run.options, run.manifest, run.topology)
     if math.isnan(step):
