@@ -148,7 +148,7 @@ def test_a_run_from_a_trained_model_notes_that_it_has_the_learning_rate_of_pretr
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--init-from", str(whole / "export"), "--dry-run")
-    note = "the learning rate is 0.0004, as for training from random weights; fine-tuning usually"
+    note = "the learning rate is 0.002, as for training from random weights; fine-tuning usually"
     for rate, count in ((), 1), (("--lr", "4e-4"), 0):
         train(many_shards, tmp_path / "run", *words, *rate)
         assert capsys.readouterr().out.count(note) == count
