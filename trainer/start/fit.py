@@ -200,18 +200,23 @@ def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> 
     )
 
 
-def cpu_memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> float:
-    """Return the least number of bytes that the ranks on this machine need on its CPU.
+def cpu_memory_of(
+    options: TrainOptions, manifest: Manifest, topology: Topology
+) -> tuple[float, int]:
+    """Return the least number of bytes that the ranks on this machine need on its CPU, and the
+    memory of the machine in bytes.
 
     Raises:
-        ValueError: this is more than the memory of the machine.
+        ValueError: the memory is too small.
     """
-    return check_cpu_memory(
+    available = machine_memory()
+    needed = check_cpu_memory(
         setting_of(options, manifest, topology),
         precision=options.compute.precision,
         ranks=ranks_on_this_machine(),
-        available=machine_memory(),
+        available=available,
     )
+    return needed, available
 
 
 def seconds_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from pipeline.executors.cgroup_limits import machine_memory
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 from schemas.records import Status
 from schemas.split_fractions import SplitFractions
@@ -115,11 +114,11 @@ def time_left(run: StartingPoint) -> str:
     memory.
     """
     if run.topology.device.type == "cpu":
-        needed = cpu_memory_of(run.options, run.manifest, run.topology)
+        needed, available = cpu_memory_of(run.options, run.manifest, run.topology)
         return (
             f"memory: the run needs at least {needed / 2**30:,.1f} GiB of the "
-            f"{machine_memory() / 2**30:,.0f} GiB of this machine; time: a run estimates its time "
-            "after the first steps"
+            f"{available / 2**30:,.0f} GiB of this machine; time: a run estimates its time after "
+            "the first steps"
         )
     steps = max(run.options.optimizer.steps - run.step, 0)
     step = seconds_of(run.options, run.manifest, run.topology)
