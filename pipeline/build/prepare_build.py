@@ -20,6 +20,7 @@ from pipeline.storage.urls import local_path
 from schemas import __version__
 from schemas.errors import (
     DatasetError,
+    LostCommitError,
     ManifestError,
     NoResidueError,
     NothingKeptError,
@@ -76,7 +77,8 @@ def prepared(
             except (KeyboardInterrupt, ThdpackError) as error:
                 if isinstance(error, NoResidueError | NothingKeptError):
                     destination.discard()
-                if existing is None or options.overwrite:
+                lost = isinstance(error, LostCommitError)  # its message names what is left
+                if not lost and (existing is None or options.overwrite):
                     for note in _notes_on_leftovers(destination, existing):
                         error.add_note(note)  # the command line prints it after the error
                 raise

@@ -179,13 +179,19 @@ def _shutdown(plan: TrainingPlan) -> Iterator[str]:
 def _alternatives(plan: TrainingPlan) -> Iterator[str]:
     """Yield a line for each alternative to the best setting.
 
-    If the best setting is the trainer's default and an alternative is faster, yield a note first.
+    If an alternative is faster, yield the reasons first why the best setting is preferred.
     """
     rate = plan.best.tokens_per_second
-    if plan.best.is_default and any(each.tokens_per_second > rate for each in plan.candidates):
+    fastest = max(each.tokens_per_second for each in plan.candidates)
+    if plan.best.is_default and fastest > rate:
         yield (
             "the trainer chooses the settings above by itself; this plan prefers another setting "
             f"only if it is more than {100 * (WORTH_NO_FLAGS - 1):.0f} % faster:"
+        )
+    if fastest > rate * (WORTH_NO_FLAGS if plan.best.is_default else 1):
+        yield (
+            "a faster setting below divides the model among all nodes. Its speed depends on the "
+            "network between them, which was not measured, so the settings above are preferred:"
         )
     for each in plan.candidates[1:]:
         gib = f"{each.gib:.0f}" if each.gib >= 9.5 else f"{each.gib:.1f}"

@@ -57,7 +57,8 @@ FOREIGN_OPTIONS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(
             _OUT,
             "the dataset is rewritten in place. To keep it as it is, copy its folder, as in "
-            "`cp -r DATASET COPY`, and compact the copy",
+            "`cp -r DATASET COPY` (on S3: `aws s3 cp --recursive DATASET COPY`), and compact the "
+            "copy",
         ),
     },
     "card": {

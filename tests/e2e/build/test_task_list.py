@@ -191,6 +191,8 @@ def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_t
         timeout=500,
     )
     assert done.returncode == 0, done.stderr + said.read_text()
+    assert "thdpack run-task" not in done.stdout  # the script runs these commands
+    assert done.stdout.endswith("when the last one, commit, has succeeded: job 17\n")
     text = said.read_text()
     jobs = [line for line in text.splitlines() if line.startswith("sbatch ")]
     assert all("--account=lab --partition=cpu " in line for line in jobs)

@@ -103,9 +103,11 @@ def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
         ({}, "sbatch is not in PATH, and this script needs Slurm. Without Slurm: thdpack prep"),
         ({"STAGE": "map"}, "STAGE is map, which this script sets for its own jobs: unset STAGE"),
         ({"STAGE": "x"}, "STAGE is x, which this script sets for its own jobs: unset STAGE"),
+        ({"SIZE": "abc"}, "SIZE is 'abc', expected a whole number from 1"),
+        ({"COMMIT_CPUS": "0"}, "COMMIT_CPUS is '0', expected a whole number from 1"),
     ],
 )
-def test_without_slurm_the_sbatch_script_says_what_to_run_instead(
+def test_the_sbatch_script_refuses_wrong_settings_in_one_line(
     values: dict[str, str], said: str
 ) -> None:
     bash = shutil.which("bash")

@@ -120,6 +120,7 @@ def test_one_of_two_concurrent_builds_commits_and_the_other_reports_it(
     loser = 0 if writers[0].returncode else 1
     assert "another build committed a dataset here while this build ran" in said[loser]
     assert "Traceback" not in said[loser]
+    assert "the dataset is complete" not in said[loser]  # it is not this build's dataset
     assert_names_what_it_left(said[loser])
     manifest = Manifest.from_json(objects(OUT)["manifest.json"], where=OUT)
     assert manifest.seed == 1 - loser

@@ -56,6 +56,16 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
     assert "warning" not in run(*words, "--tokens", str(20 * epoch)).stdout
 
 
+def test_a_plan_for_several_nodes_says_why_a_faster_setting_is_not_preferred(
+    dataset: Path, run: Run
+) -> None:
+    words = ("plan", "--data", dataset, "--model", "esm2-15b", "--gpus", "2x4xH100")
+    said = json.loads(run(*words, "--json").stdout)
+    fastest = max(each["tokens_per_second"] for each in said["alternatives"])
+    assert fastest > WORTH_NO_FLAGS * said["tokens_per_second"]
+    assert "divides the model among all nodes" in run(*words).stdout.replace("\n", " ")
+
+
 def test_a_plan_for_unmeasured_gpus_shows_times_of_h200s(dataset: Path, run: Run) -> None:
     measured = run("plan", "--data", dataset, "--gpus", "8xH200").stdout
     assert "tokens/s   " in measured
