@@ -106,6 +106,18 @@ RULES = [
     # clusters and other tools
     Rule(
         "guides/clusters",
+        r"(RAY_AUTH_MODE=token )?ray (get-auth-token|start|stop).*",
+        "",
+        "run by hand; benchmarks/several_hosts.sh runs lines like these on two hosts",
+    ),
+    Rule(
+        "guides/clusters",
+        r"thdpack preprocess .*--executor ray --ray-address FIRST.*",
+        "tests/e2e/build/test_ray.py::test_nodes_that_share_only_an_object_store_give_the_same_bytes",
+        "with the address of a cluster that the test starts",
+    ),
+    Rule(
+        "guides/clusters",
         r"thdpack preprocess .*s3://.* --executor ray .*",
         "tests/e2e/build/test_ray.py::test_nodes_that_share_only_an_object_store_give_the_same_bytes",
         "with names of files",
