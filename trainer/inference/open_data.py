@@ -93,7 +93,9 @@ def build_dataset(
         check=False,
     )
     if done.returncode and quiet and done.stderr.strip():
-        raise ThdpackError(done.stderr.splitlines()[-1].removeprefix("thdpack preprocess: "))
+        said = done.stderr.splitlines()[-1].removeprefix("thdpack preprocess: ")
+        remedy = ". Here, this option does not exist: convert the file to FASTA first"
+        raise ThdpackError(f"{said}{remedy if ' --' in said else ''}")
     if done.returncode:
         raise ThdpackError(
             "the inputs could not be made into a dataset: see the lines above (`thdpack "

@@ -185,7 +185,7 @@ def _read_errors(path: str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise InputError("this is no text in UTF-8", source=path) from error
     except OSError as error:
-        remedy = "--mutations needs a CSV file with a column `mutant`"
+        remedy = "a table of mutants is a CSV file with a column `mutant`"
         raise InputError(
             f"cannot read the table: {error.strerror}", source=path, remedy=remedy
         ) from error

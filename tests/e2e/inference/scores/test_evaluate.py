@@ -135,9 +135,14 @@ def test_a_wrong_set_is_refused_before_the_training(
     (tmp_path / "bad.fasta").write_text("MKV\n")
     (tmp_path / "bad.csv").write_text("mutant,mutated_sequence,DMS_score\nA1C,CC,0.5\nB,AC,1\n")
     (tmp_path / "equal.csv").write_text("mutant,mutated_sequence,DMS_score\nA1C,CC,1\nA1D,DC,1\n")
+    (tmp_path / "other.tsv").write_text("id\tprotein\nx\tMKVLA\n")
     (tmp_path / "plain.csv").write_text("mutant,mutated_sequence\nA1C,CC\n")
     for name, error in (
         ("bad.fasta", "bad.fasta:1: not FASTA but residues without a header: write a line such as"),
+        (
+            "other.tsv",
+            "other.tsv:1: no column 'sequence' in the header line, which has id, protein",
+        ),
         ("none.fasta", "none.fasta: there is no such FASTA file"),
         ("bad.csv", "bad.csv:3: mutant is 'B', expected substitutions such as A42G"),
         ("equal.csv", "equal.csv: DMS_score has fewer than two different values"),
@@ -150,4 +155,5 @@ def test_a_wrong_set_is_refused_before_the_training(
             assert job.wait() == 1, job.said
         assert job.said.startswith(f"thdpack train: --evaluate x: {tmp_path}/{error}")
         assert job.said.count("\n") == 1
+        assert ("convert the file to FASTA first" in job.said) == ("--sequence-column" in job.said)
     assert not (tmp_path / "run").exists()
