@@ -67,7 +67,9 @@ def check_range(
             and (below is None or value < below)
         ):
             rules = (("at least", least), ("more than", above), ("up to", most), ("below", below))
-            expected = ", ".join(f"{words} {limit}" for words, limit in rules if limit is not None)
+            expected = " and ".join(
+                f"{words} {limit}" for words, limit in rules if limit is not None
+            )
             expected = expected.replace("below inf", "finite")
             if least is not None and least == most:
                 expected = str(least)
