@@ -66,10 +66,14 @@ def layer_te(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     for name in ("transformer_engine.pytorch", "triton.language"):
         parent, _, child = name.rpartition(".")
         setattr(stand_ins[parent], child, stand_ins[name])
+    fp8_tensors: Any = ModuleType("trainer.kernels.fp8_tensors")
+    fp8_tensors.delayed_quantizer = lambda linear: None  # as if a precision other than FP8 was used
+    fp8_tensors.fp8_tensor = fp8_tensors.torch_dtype = None
+    stand_ins[fp8_tensors.__name__] = fp8_tensors
     before = set(sys.modules)
     with monkeypatch.context() as while_importing:
-        for name in names:
-            while_importing.setitem(sys.modules, name, stand_ins[name])
+        for name, stand_in in stand_ins.items():
+            while_importing.setitem(sys.modules, name, stand_in)
         import trainer.model.layer_te
     yield trainer.model.layer_te
     for name in set(sys.modules) - before:

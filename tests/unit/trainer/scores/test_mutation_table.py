@@ -95,7 +95,7 @@ def test_a_wild_type_that_does_not_suit_the_mutants_is_refused(tmp_path: Path) -
 
 def test_a_missing_table_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.csv", tmp_path):
-        with pytest.raises(InputError, match=f"{path}: cannot read .*--mutations needs"):
+        with pytest.raises(InputError, match=f"{path}: cannot read .*column `mutant`"):
             read_mutation_table(str(path))
 
 
