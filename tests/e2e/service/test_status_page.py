@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -47,7 +48,11 @@ def test_the_page_shows_queue_generations_and_rejected_files(
 ) -> None:
     drop(inbox, EVIL, b"no header\n")
     drop(inbox, "good.fasta", content_of(1))
-    with Service(inbox, dataset, "--settle", 2, "--batch-age", 0, "--workers", 1) as service:
+    for path in list(inbox.iterdir()):  # complete without a settle time; later files only wait
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        drop(inbox, f"{path.name}.sha256", f"{digest}  {path.name}\n".encode())
+    words = ("--settle", 100_000, "--batch-age", 0, "--workers", 1)
+    with Service(inbox, dataset, *words) as service:
         service.wait_until(lambda: service.named("finished") and service.named("rejected"))
         drop(inbox, f"waiting-{EVIL}", content_of(2))
         (inbox / "waiting.fasta.sha256").write_bytes(b"")
