@@ -113,9 +113,10 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
             )
         else:
             reason = (
-                f"the cluster does not accept the connection ({error}). If it checks tokens, as "
-                "newer versions of Ray do by default, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN "
-                "to its token, which is in ~/.ray/auth_token on the machine where it was started"
+                f"the cluster does not accept the connection ({error}). Run the build on a machine "
+                "where `ray start` ran. If the cluster checks tokens, as newer versions of Ray do "
+                "by default, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to its token, which is in "
+                "~/.ray/auth_token on the machine where it was started"
             )
         raise BuildError(f"--ray-address {address}: {reason}") from error
     finally:

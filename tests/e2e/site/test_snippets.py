@@ -110,6 +110,7 @@ RULES = [
         "",
         "run by hand; benchmarks/several_hosts.sh runs lines like these on two hosts",
     ),
+    Rule("guides/clusters", r"(ssh|scp) .*", "", "needs a second machine"),
     Rule(
         "guides/clusters",
         r"thdpack preprocess .*--executor ray --ray-address FIRST.*",

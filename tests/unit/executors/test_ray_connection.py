@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,17 @@ def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
         connect(ray, "auto", None)
     assert str(raised.value).startswith("--ray-address auto: no Ray cluster runs on this machine")
     assert "`--address`" not in str(raised.value)
+
+
+def test_a_failed_connection_names_the_machines_and_the_token_as_remedies() -> None:
+    def init(**options: Any) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster")
+
+    ray = SimpleNamespace(init=init, job_config=SimpleNamespace(JobConfig=lambda **settings: None))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(BuildError, match=r"where `ray start` ran.*RAY_AUTH_MODE=token"):
+            connect(ray, address, None)
 
 
 def test_an_address_without_a_port_is_refused_with_an_example() -> None:
