@@ -130,7 +130,7 @@ succeeded_pod() { pod_states | awk -F '|' '$3 == "Succeeded" { pod = $1 } END { 
 run_job() { # NAME COMPLETIONS ARGS CPUS MEMORY: run a Job, or join the same Job, and wait for it
     JOB=$1
     local state
-    state=$(job_state) || fail "kubectl cannot read Jobs. Check the cluster and your rights with:" \
+    state=$(job_state 2> /dev/null) || fail "kubectl cannot read Jobs. Check the cluster and your rights with:" \
         "$(shown get jobs)"
     case "$state" in
     *'|'*Complete*'|'* | *'|'*Failed*'|'*) # replaced, because files of its tasks may be gone

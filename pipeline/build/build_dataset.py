@@ -96,7 +96,7 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
             asked_workers=options.workers,
             address=options.ray_address,
         )
-        with kind.open(request) as executor:
+        with kind.start(request, report.note) as executor:
             run = Build(options, planned, destination, executor, report)
             try:
                 built = run.run(existing)

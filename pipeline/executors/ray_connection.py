@@ -127,8 +127,8 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
 def use_token() -> None:
     """Send this user's token to the cluster, if there is one and the user did not choose a mode.
 
-    `ray start` makes a token and lets the cluster check it, but a driver that connects to HOST:PORT
-    sends a token only in this mode. Clusters that check no token accept any.
+    `ray start --head` checks tokens if it finds a token, but a driver that connects to HOST:PORT
+    sends one only in this mode. Clusters that check no token accept any.
     """
     if "RAY_AUTH_MODE" in os.environ or "ray" in sys.modules:
         return  # after Ray's import, only the processes that it starts would notice a change

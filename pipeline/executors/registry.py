@@ -23,10 +23,24 @@ class ExecutorKind:
         Raises:
             BuildError: a library is missing, or a cluster does not answer.
     remote: True if tasks may run on other machines, and in another working directory.
+    notice: text for a start of several seconds without an address; empty if the start is quick.
     """
 
     open: Callable[[ExecutorRequest], AbstractContextManager[Executor]]
     remote: bool
+    notice: str = ""
+
+    def start(
+        self, request: ExecutorRequest, note: Callable[[str], None]
+    ) -> AbstractContextManager[Executor]:
+        """Start the workers. If this takes seconds, first call `note` with a line that says so.
+
+        Raises:
+            BuildError: a library is missing, or a cluster does not answer.
+        """
+        if self.notice and request.address is None:
+            note(self.notice)
+        return self.open(request)
 
 
 def _processes(request: ExecutorRequest) -> AbstractContextManager[Executor]:
@@ -44,7 +58,9 @@ def _ray(request: ExecutorRequest) -> AbstractContextManager[Executor]:
 
 EXECUTORS: Final = {
     "processes": ExecutorKind(open=_processes, remote=False),
-    "ray": ExecutorKind(open=_ray, remote=True),
+    "ray": ExecutorKind(
+        open=_ray, remote=True, notice="starting Ray on this machine, which takes several seconds"
+    ),
 }
 """Kinds of executors, by the values of `--executor`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, Final, cast
 
@@ -99,9 +99,15 @@ def _similar(path: str) -> str:
         names = os.listdir(folder or ".")
     except OSError:
         names = []
-    longer = sorted(other for other in names if other.startswith(f"{name}."))
-    for close in (*longer, *difflib.get_close_matches(name, names, cutoff=0.8)):
+    for close in similar_names(name, names):
         found = os.path.join(folder, close)
         if not os.path.isdir(os.path.join(found, WORK)):  # else a build is running there
             return f"; did you mean {found}?"
     return "" if os.path.isabs(path) else f"; the current folder is {os.getcwd()}"
+
+
+def similar_names(name: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a user may have meant, the most likely name first: those that add an
+    extension, then those that differ in few letters."""
+    longer = sorted(other for other in names if other.startswith(f"{name}."))
+    return [*longer, *difflib.get_close_matches(name, names, cutoff=0.8)]

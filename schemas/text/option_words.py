@@ -10,6 +10,7 @@ import difflib
 import io
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -105,7 +106,9 @@ def check_words(
             continue
         option = options.get(aliases.get(name, name))
         if option is None:
-            raise InvalidOptionError(_unknown(name, [*options, *aliases], arguments, prog))
+            if not equals and rest and not _is_option(rest[-1]):
+                value = rest[-1]
+            raise InvalidOptionError(_unknown(name, value, [*options, *aliases], arguments, prog))
         if option.name in given and not option.is_repeatable:
             raise InvalidOptionError(f"{name} is given more than once: remove all but one")
         given.add(option.name)
@@ -177,8 +180,8 @@ def _check_number(
             )
 
 
-def _example(argument: _Declared) -> str:
-    return "data/uniref50" if argument.name == "DATASET" else argument.name.partition(" ")[0]
+def _example(argument: _Declared, dataset: str = "data/uniref50") -> str:
+    return dataset if argument.name == "DATASET" else argument.name.partition(" ")[0]
 
 
 def _usage(name: str, option: _Declared) -> str:
@@ -190,12 +193,15 @@ def _usage(name: str, option: _Declared) -> str:
     return f"{name} {option.placeholder}" + (f", {meaning}" if meaning else "")
 
 
-def _unknown(name: str, known: Sequence[str], arguments: Sequence[_Declared], prog: str) -> str:
-    """Return the error message for an unknown option."""
+def _unknown(
+    name: str, value: str, known: Sequence[str], arguments: Sequence[_Declared], prog: str
+) -> str:
+    """Return the error message for an unknown option with a value ("" if it has none)."""
     bare = name.lstrip("-")
     for argument in arguments:
         if argument.name == "DATASET" and "dataset".startswith(bare):
-            words = " ".join(_example(each) for each in arguments)
+            dataset = [shlex.quote(value)] if value else []
+            words = " ".join(_example(each, *dataset) for each in arguments)
             return f"no option {name}: name the dataset alone, as in `{prog} {words}`"
     if bare in _ALIKE and f"--{_ALIKE[bare]}" in known:
         return f"no option {name}: did you mean --{_ALIKE[bare]}?"

@@ -119,7 +119,10 @@ def open_dataset(
                 asked_workers=options.workers,
                 address=options.ray_address,
             )
-            with kind.open(request) as executor, _discarding(destination, executor, discards):
+            with (
+                kind.start(request, report.note) as executor,
+                _discarding(destination, executor, discards),
+            ):
                 yield OpenDataset(
                     options=build_as,
                     destination=destination,

@@ -24,7 +24,7 @@ from pipeline.inputs.named.datasets import (
     without_datasets,
 )
 from pipeline.storage.interrupt import INTERRUPTED
-from pipeline.storage.open_input import input_errors, open_input
+from pipeline.storage.open_input import input_errors, open_input, similar_names
 from pipeline.storage.ranged_file import request_with_retries
 from pipeline.storage.retries import RemoteStore
 from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
@@ -172,7 +172,7 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
             refuse_remote_part(text, matches)
             return list(matches.items()), []
         if kind == "missing":
-            raise InputError("no such file", source=text)
+            raise InputError(f"no such file{_similar_object(fs, path, text)}", source=text)
         objects = _urls(
             text, path, request_with_retries(remote, lambda: fs.find(path, detail=True), _LISTING)
         )
@@ -183,6 +183,17 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
         text, [url for url in outside if "/." not in url.removeprefix(folder)], datasets, format
     )
     return [(url, objects[url]) for url in chosen], others
+
+
+def _similar_object(fs: Any, path: str, text: str) -> str:
+    """Return a hint about a missing object: an object of a similar name in the same folder, or ""
+    if there is none or the folder cannot be listed."""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    with suppress(Exception):  # the missing object is the error to report
+        names = [found.rstrip("/").rpartition("/")[2] for found in fs.ls(folder, detail=False)]
+        for close in similar_names(name, names):
+            return f"; did you mean {text.rstrip('/').removesuffix(name)}{close}?"
+    return ""
 
 
 def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:

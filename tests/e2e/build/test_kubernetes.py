@@ -144,3 +144,17 @@ def test_a_script_that_cannot_run_says_in_one_line_what_to_do(
     assert errors.startswith(f"preprocess.sh: {said}")
     assert errors.count("\n") == 1
     assert not printed
+
+
+def test_without_a_cluster_the_script_says_in_one_line_how_to_see_the_reason(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "kubectl").write_text("#!/bin/sh\nprintf 'refused\\nrefused\\n' >&2; exit 1\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    ended = script(tmp_path, **GOOD)
+    _, errors = ended.communicate()
+    assert ended.returncode == 1
+    assert errors == (
+        "preprocess.sh: kubectl cannot read Jobs. Check the cluster and your rights with: "
+        "kubectl get jobs\n"
+    )

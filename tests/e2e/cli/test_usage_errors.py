@@ -36,7 +36,7 @@ DATASET_MISSING = "DATASET is missing: give the dataset's folder or URL, as in `
         ("inspect d --split", "--split has no value: write --split train, valid or test"),
         (
             "verify -d d",
-            "no option -d: name the dataset alone, as in `thdpack verify data/uniref50`",
+            "no option -d: name the dataset alone, as in `thdpack verify d`",
         ),
         ("verify d -q", "no option -q: the options are --deep, --workers"),
         ("verify d --deep=yes", "--deep takes no value: omit =yes"),

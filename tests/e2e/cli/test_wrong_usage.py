@@ -66,7 +66,7 @@ def test_the_error_for_a_misspelt_command_suggests_the_right_one(run: Run) -> No
         (("inspect", "--buckt", "0", "d"), "no option --buckt: did you mean --bucket?"),
         (
             ("verify", "--dataset", "d"),
-            "no option --dataset: name the dataset alone, as in `thdpack",
+            "no option --dataset: name the dataset alone, as in `thdpack verify d`",
         ),
         (("verify", "d", "e"), "too many arguments: remove e"),
         (("plan", "--data", "d", "--steps", "9"), "no option --steps: use --tokens"),

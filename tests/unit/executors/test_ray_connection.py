@@ -1,16 +1,20 @@
-"""Connecting to a Ray cluster: a missing local cluster, and nodes that are refused."""
+"""Starting Ray or connecting to it: the notice, a missing cluster, nodes that are refused."""
 
 from __future__ import annotations
 
 import socket
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipeline.executors.executor import ExecutorRequest, SerialExecutor
 from pipeline.executors.node_requirements import NodeRequirements, versions
 from pipeline.executors.ray_connection import connect
+from pipeline.executors.registry import EXECUTORS
 from pipeline.storage.local_folder import LocalFolder
 from schemas.errors import BuildError, OptionError
 
@@ -64,3 +68,17 @@ def test_a_node_must_have_the_versions_of_the_driver_and_see_the_same_folder(
         ),
     ):
         NodeRequirements("shared", "thdpack 0 with pyarrow 0").refuse_other(out)
+
+
+def test_a_start_of_ray_on_this_machine_is_announced_because_it_takes_seconds(
+    tmp_path: Path,
+) -> None:
+    kind = replace(EXECUTORS["ray"], open=lambda request: nullcontext(SerialExecutor()))
+    request = ExecutorRequest(
+        out=LocalFolder(tmp_path, tmp_path), workers=1, asked_workers=None, address=None
+    )
+    said: list[str] = []
+    with kind.start(request, said.append):
+        assert said == ["starting Ray on this machine, which takes several seconds"]
+    with kind.start(replace(request, address="node0:6379"), said.append):
+        assert len(said) == 1

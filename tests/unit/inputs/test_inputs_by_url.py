@@ -250,3 +250,13 @@ def test_credentials_in_a_list_of_inputs_are_refused_before_a_task_list_is_writt
     assert not [
         path for path in (twins / "out").rglob("*") if path.is_file() and path.stat().st_size
     ]
+
+
+def test_the_error_for_a_missing_object_names_an_object_of_a_similar_name() -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/typo/uniref50.fasta.gz", b"")
+    for wrong in ("uniref50.fasta", "uniref5.fasta.gz"):
+        with pytest.raises(InputError, match=r"did you mean memory://typo/uniref50\.fasta\.gz\?"):
+            found(f"memory://typo/{wrong}")
+    with pytest.raises(InputError, match=r"no such file$"):
+        found("memory://typo/other.fasta")
