@@ -221,6 +221,7 @@ TEMPLATE=$(dirname "${BASH_SOURCE[0]}")/job.yaml
 check_number "$SIZE" SIZE
 check_number "$PARALLELISM" PARALLELISM
 check_number "$COMMIT_CPUS" COMMIT_CPUS
+[[ $POLL =~ ^[0-9]*\.?[0-9]+$ && $POLL =~ [1-9] ]] || refuse "POLL is '$POLL', expected seconds"
 COMMIT_MEMORY=${COMMIT_MEMORY:-$((COMMIT_CPUS * 2))Gi}
 INPUT_WORDS=$(words "$INPUTS" INPUTS)
 OPTION_WORDS=$([ -z "${OPTIONS:-}" ] || words "$OPTIONS" OPTIONS)

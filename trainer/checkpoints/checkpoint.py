@@ -212,11 +212,11 @@ def _load(
         _check_shapes(path, saved_shapes, wanted, optional)
         dcp.load(wanted, storage_reader=reader, **how)
     except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
-        raise CheckpointError(f"{path} cannot be loaded: {error}") from error
+        raise CheckpointError(f"{path} cannot be loaded: {_reason(error)}") from error
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a save failed: the error of the failed rank with the smallest number."""
+    """Return why a save or a load failed: the error of the failed rank with the smallest number."""
     if isinstance(error, dcp.api.CheckpointException) and error.failures:
         rank, (error, _) = min(error.failures.items())
         return f"rank {rank}: {_reason(error)}" if rank else _reason(error)

@@ -17,6 +17,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -102,7 +103,19 @@ def damage(folder: Path, topology: Topology) -> str:
     mine = sorted(files.items())[topology.rank :: topology.world_size]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="thdpack-hash") as threads:
         found = [problem for problem in threads.map(partial(_compare, folder), mine) if problem]
-    problems = [problem for of_rank in all_gather(topology, found) for problem in of_rank]
+    return _said(folder, list(chain.from_iterable(all_gather(topology, found))))
+
+
+def damage_found_here(folder: Path) -> str:
+    """Return the same as `damage`. This process reads all files."""
+    try:
+        files = read_hashes(folder)
+    except CheckpointError as error:
+        return str(error)
+    return _said(folder, list(filter(None, map(partial(_compare, folder), sorted(files.items())))))
+
+
+def _said(folder: Path, problems: list[str]) -> str:
     return (
         ""
         if not problems

@@ -10,10 +10,11 @@ import torch
 import xxhash
 from torch import Tensor
 
-from schemas.errors import InputError
+from schemas.errors import CheckpointError, InputError
 from schemas.models import ModelOptions
 from trainer import precision
 from trainer.checkpoints.checkpoint import CHECKPOINTS, read_tensors
+from trainer.checkpoints.file_hashes import damage_found_here
 from trainer.checkpoints.latest import latest_content
 from trainer.checkpoints.new_folder import LAST
 from trainer.checkpoints.run_state import read_state
@@ -102,9 +103,14 @@ def _from_checkpoint(folder: Path) -> tuple[str, ModelOptions, Mapping[str, Tens
     shape = state.options.model
     model = build(shape, ComputeOptions(backend="torch"))
     tensors = {key: torch.empty(each.shape) for key, each in model.named_tensors()}
-    read_tensors(
-        folder / CHECKPOINTS / name, {f"model.{key}": each for key, each in tensors.items()}
-    )
+    checkpoint = folder / CHECKPOINTS / name
+    try:
+        read_tensors(checkpoint, {f"model.{key}": each for key, each in tensors.items()})
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{damage_found_here(checkpoint) or error}. The command that trained this model names "
+            "the newest complete checkpoint: resume from it, which also writes the export"
+        ) from error
     return f"{folder} (step {state.step:,})", shape, tensors
 
 

@@ -131,6 +131,7 @@ GOOD = {"INPUTS": "s3://b/a.fasta", "DATASET": "s3://b/set", "IMAGE": "thdpack"}
         ({"DATASET": "/sets/a", "CLAIM": "c"}, "DATASET is /sets/a, but pods see the claim c at"),
         ({"INPUTS": "'s3://b/a"}, "INPUTS has a quote without its partner: 's3://b/a"),
         ({"SIZE": "0"}, "SIZE is '0', expected a whole number from 1"),
+        ({"POLL": "abc"}, "POLL is 'abc', expected seconds"),
     ],
 )
 def test_a_script_that_cannot_run_says_in_one_line_what_to_do(

@@ -103,6 +103,7 @@ def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
         ({}, "sbatch is not in PATH, and this script needs Slurm. Without Slurm: thdpack prep"),
         ({"STAGE": "map"}, "STAGE is map, which this script sets for its own jobs: unset STAGE"),
         ({"STAGE": "x"}, "STAGE is x, which this script sets for its own jobs: unset STAGE"),
+        ({"STAGE": "commit"}, "STAGE is commit, which this script sets for its own jobs: unset"),
         ({"SIZE": "abc"}, "SIZE is 'abc', expected a whole number from 1"),
         ({"COMMIT_CPUS": "0"}, "COMMIT_CPUS is '0', expected a whole number from 1"),
     ],

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import xxhash
 
+from tests.helpers.processes.inference import started
 from tests.helpers.processes.runs import cut, losses, start, train
 from trainer.checkpoints.file_hashes import HASHES, FileHash, read_hashes, write_hashes
 
@@ -88,8 +89,15 @@ def test_a_resume_is_refused_if_the_only_checkpoint_is_damaged(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 4)
-    flip(out / "checkpoints" / "step-00000004" / "__0_0.distcp", 100_000)
+    file = out / "checkpoints" / "step-00000004" / "__0_0.distcp"
+    flip(file, 100_000)
     assert "has no other complete checkpoint" in refused(many_shards, out, capsys)
+    os.truncate(file, 100)
+    shutil.rmtree(out / "export")  # otherwise, its model would be used
+    with started(out, many_shards, "--out", tmp_path / "rows") as job:
+        assert job.wait() == 1, job.said
+    assert "step-00000004 is damaged: __0_0.distcp has 100 bytes, but " in job.said
+    assert job.said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
