@@ -125,8 +125,8 @@ def read_checked(options: ScoreOptions) -> tuple[MutationTable, str]:
         raise ThdpackError(f"{options.mutations}:1: the table has a column {column} already")
     wild_type = read_wild_type(options.wild_type) if options.wild_type else table.wild_type()
     table.check(wild_type)
-    if options.measured:
-        table.numbers(options.measured)
+    if options.measured or DEFAULT_MEASURED in table.columns:
+        table.numbers(options.measured or DEFAULT_MEASURED)
     return table, wild_type
 
 

@@ -193,41 +193,63 @@ def _dialect(head: bytes, source: Source) -> dict[str, Any]:
 def _batches(
     head: bytes, stream: BinaryIO, source: Source, columns: Sequence[str | None]
 ) -> Iterator[pa.RecordBatch]:
-    """Return an iterator over batches of the given columns, as text."""
+    """Yield batches of the given columns, as text.
+
+    Raises:
+        InputError: a quote is not closed. pyarrow takes all lines behind it for one value.
+    """
     from pyarrow import csv as arrow_csv
 
-    dialect = _dialect(head, source)
+    dialect, joined = _dialect(head, source), _Joined(head, stream)
     chosen = [column for column in columns if column is not None]
-    return iter(
-        arrow_csv.open_csv(
-            pa.PythonFile(_Joined(head, stream), mode="r"),
-            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=dialect["delimiter"],
-                quote_char=False if dialect["quoting"] == csv.QUOTE_NONE else '"',
-                newlines_in_values=dialect["quoting"] != csv.QUOTE_NONE,
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                include_columns=chosen,
-                column_types={column: pa.string() for column in chosen},
-                strings_can_be_null=False,
-            ),
-        )
+    yield from arrow_csv.open_csv(
+        pa.PythonFile(joined, mode="r"),
+        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=dialect["delimiter"],
+            quote_char=False if dialect["quoting"] == csv.QUOTE_NONE else '"',
+            newlines_in_values=dialect["quoting"] != csv.QUOTE_NONE,
+        ),
+        convert_options=arrow_csv.ConvertOptions(
+            include_columns=chosen,
+            column_types={column: pa.string() for column in chosen},
+            strings_can_be_null=False,
+        ),
     )
+    if joined.quotes % 2 and dialect["quoting"] != csv.QUOTE_NONE:
+        _refuse_open_quote(source)
 
 
 class _Joined(io.RawIOBase):
-    """A stream of the bytes `head`, and then of the bytes of `stream`."""
+    """A stream of the bytes `head`, and then of the bytes of `stream`. It counts quotes."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
-        self._head, self._stream = head, stream
+        self._head, self._stream, self.quotes = head, stream, 0
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
         found, self._head = self._head[:size], self._head[size:]
-        return found or self._stream.read(size)
+        found = found or self._stream.read(size)
+        self.quotes += found.count(b'"')
+        return found
+
+
+def _refuse_open_quote(source: Source) -> None:
+    """Raise an error if a quote of a file is not closed. Read the file again to find the line."""
+    with plain_text(source) as stream:
+        reader, line = _rows(source, stream, strict=True), 1
+        try:
+            for _ in reader:
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise InputError(
+                'a value begins with a quote (") and does not end with one',
+                source=source.url,
+                line=line,
+                remedy="remove this quote, or close it",
+            ) from error
 
 
 def _raise(source: Source, columns: int, message: str, error: Exception) -> NoReturn:
@@ -251,14 +273,14 @@ def _raise(source: Source, columns: int, message: str, error: Exception) -> NoRe
     ) from error
 
 
-def _rows(source: Source, stream: BinaryIO) -> Any:
+def _rows(source: Source, stream: BinaryIO, *, strict: bool = False) -> Any:
     """Return a csv.reader of a file. Unlike pyarrow, it counts lines."""
     head = stream.peek(1) if hasattr(stream, "peek") else b""
     lines = io.TextIOWrapper(
         cast(Any, stream), encoding="utf-8", errors="surrogateescape", newline=""
     )
     csv.field_size_limit(_BLOCK)  # pyarrow accepts values of this size, too
-    return csv.reader(lines, **_dialect(head.removeprefix(_BOM), source))
+    return csv.reader(lines, **_dialect(head.removeprefix(_BOM), source), strict=strict)
 
 
 def _problem(row: list[str], columns: int) -> str:

@@ -170,6 +170,8 @@ def test_the_block_size_of_the_csv_reader_does_not_change_the_dataset(
         ),
         (b"id,sequence\na,MK\n\nb,MK,3\n", ":4: 3 columns, expected 2 as in the header line"),
         (b"id,sequence\na,MK\n" * 9 + b"b,M\xff\n", ":19: not UTF-8: save the file"),
+        (b'id,sequence\na,MK\nb,"MKT\nc,AK\nd,CK\n', ':3: a value begins with a quote (") and'),
+        (b'id,sequence\na,MK\nb,"MKT\nc,"AK"\nd,CK\n', ':3: a value begins with a quote (")'),
         (b">a\nMK\n", ":1: a line of FASTA, expected the names of columns; give --format fasta"),
         (b"", ": the file is empty"),
         (b"id,sequence\n", ": no residue in this file"),
