@@ -218,7 +218,9 @@ def test_masks_are_the_same_on_the_cpu_and_the_gpu() -> None:
 def test_recomputation_gives_the_same_logits_and_gradients(
     recompute: str, numbers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is computed again is converted to FP8 by Transformer Engine, the rest by our kernels."""
+    """Layers that are computed again use Transformer Engine's conversion to FP8. The other layers
+    use our kernels.
+    """
     from trainer.model import layer_te
 
     def quantizer_of_qkv(linear: Any) -> Any:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -100,10 +101,8 @@ def damage(folder: Path, topology: Topology) -> str:
         files: dict[str, FileHash] = run_on_main(topology, partial(read_hashes, folder))
     except CheckpointError as error:
         return str(error)
-    mine = sorted(files.items())[topology.rank :: topology.world_size]
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="thdpack-hash") as threads:
-        found = [problem for problem in threads.map(partial(_compare, folder), mine) if problem]
-    return _said(folder, list(chain.from_iterable(all_gather(topology, found))))
+    found = _problems(folder, sorted(files.items())[topology.rank :: topology.world_size])
+    return _described(folder, list(chain.from_iterable(all_gather(topology, found))))
 
 
 def damage_found_here(folder: Path) -> str:
@@ -112,10 +111,15 @@ def damage_found_here(folder: Path) -> str:
         files = read_hashes(folder)
     except CheckpointError as error:
         return str(error)
-    return _said(folder, list(filter(None, map(partial(_compare, folder), sorted(files.items())))))
+    return _described(folder, _problems(folder, sorted(files.items())))
 
 
-def _said(folder: Path, problems: list[str]) -> str:
+def _problems(folder: Path, files: Sequence[tuple[str, FileHash]]) -> list[str]:
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="thdpack-hash") as threads:
+        return [problem for problem in threads.map(partial(_compare, folder), files) if problem]
+
+
+def _described(folder: Path, problems: list[str]) -> str:
     return (
         ""
         if not problems
