@@ -69,6 +69,16 @@ def _slope(x, tanh: tl.constexpr):
 
 
 @triton.jit
+def _load_sum(x, bias, row, column, tokens, size: tl.constexpr):
+    """Load a block of x + bias. Return it in fp32, with its offsets, and which of it is in x."""
+    inside = (row < tokens)[:, None] & (column < size)[None, :]
+    at = row.to(tl.int64)[:, None] * size + column[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    value += tl.load(bias + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+    return value, at, inside
+
+
+@triton.jit
 def _gelu_forward(
     x,
     bias,
@@ -81,12 +91,7 @@ def _gelu_forward(
 ):
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
-    inside = (row < tokens)[:, None] & (column < size)[None, :]
-    at = row.to(tl.int64)[:, None] * size + column[None, :]
-    value = (
-        tl.load(x + at, mask=inside).to(tl.float32)
-        + tl.load(bias + column, mask=column < size).to(tl.float32)[None, :]
-    )
+    value, at, inside = _load_sum(x, bias, row, column, tokens, size)
     tl.store(out + at, (value * _gate(value, tanh)[0]).to(out.dtype.element_ty), mask=inside)
 
 

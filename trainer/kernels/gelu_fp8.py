@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from trainer.kernels.fp8_tensors import fp8_tensor, torch_dtype
-from trainer.kernels.gelu import _gate, _slope
+from trainer.kernels.gelu import _gate, _load_sum, _slope
 
 _ROWS: Final = 64
 _COLUMNS: Final = 64
@@ -59,11 +59,7 @@ def _forward(
 ):
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
-    inside = (row < tokens)[:, None] & (column < size)[None, :]
-    value = tl.load(
-        x + row.to(tl.int64)[:, None] * size + column[None, :], mask=inside, other=0.0
-    ).to(tl.float32)
-    value += tl.load(bias + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+    value, _, inside = _load_sum(x, bias, row, column, tokens, size)
     value = (value * _gate(value, tanh)[0]).to(x.dtype.element_ty).to(tl.float32)
     _store(value, row, column, inside, scale, inverse, largest, out, transposed, tokens, size)
 
@@ -91,10 +87,7 @@ def _backward(
     """
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
-    inside = (row < tokens)[:, None] & (column < size)[None, :]
-    at = row.to(tl.int64)[:, None] * size + column[None, :]
-    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    value += tl.load(bias + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+    value, at, inside = _load_sum(x, bias, row, column, tokens, size)
     dx = tl.load(grad_out + at, mask=inside, other=0.0).to(tl.float32) * _slope(value, tanh)
     tl.store(sums + tl.program_id(0) * size + column, tl.sum(dx, 0), mask=column < size)
     dx = dx.to(x.dtype.element_ty).to(tl.float32)
