@@ -120,16 +120,18 @@ def build_dataset(
         said = lines[-1] if lines else "the dataset of the inputs could not be built"
         raise ThdpackError(f"{said} (exit code {done.returncode} of `thdpack preprocess`)")
     error = OptionError if done.returncode == 2 else ThdpackError
-    raise error(with_remedy(said, options, remedy))
+    missing = [word for word in advised(said, data) if word not in options]
+    if missing:
+        said += f" (`{command()}` has no {' or '.join(missing)}: {remedy})"
+    raise error(said)
 
 
-def with_remedy(said: str, options: Collection[str], remedy: str) -> str:
-    """Return an error of `thdpack preprocess`. If it advises options that this command lacks, add
-    another remedy.
+def advised(said: str, data: Sequence[str]) -> list[str]:
+    """Return the options that an error of `thdpack preprocess` names.
 
     Args:
-        options: options of `thdpack preprocess` that this command has, too.
-        remedy: advice instead of other options.
+        data: inputs. Their names may look like options.
     """
-    missing = [word for word in dict.fromkeys(_OPTION.findall(said)) if word not in options]
-    return f"{said} (`{command()}` has no {' or '.join(missing)}: {remedy})" if missing else said
+    for name in data:
+        said = said.removeprefix(name)
+    return list(dict.fromkeys(_OPTION.findall(said)))

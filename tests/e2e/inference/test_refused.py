@@ -126,10 +126,11 @@ def test_a_corrected_command_uses_the_folder_of_a_refused_command(
 
 
 def test_inputs_that_are_no_sequences_are_refused(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.fasta").write_text("hello\n")
-    code, said = refused(model, tmp_path / "text.fasta", "--out", tmp_path / "out")
+    (tmp_path / "a --b.fasta").write_text("hello, you\n")
+    code, said = refused(model, tmp_path / "a --b.fasta", "--out", tmp_path / "out")
     assert code == 1
-    assert f"\nthdpack embed: {tmp_path}/text.fasta:1: " in f"\n{said}"
+    assert f"\nthdpack embed: {tmp_path}/a --b.fasta:1: " in f"\n{said}"
+    assert "(`thdpack embed` has no --format: build a dataset" in said
     (tmp_path / "genes.fasta").write_text(f">a\n{20 * 'ACGT'}\n")
     code, said = refused(model, tmp_path / "genes.fasta", "--out", tmp_path / "out")
     assert said.startswith(f"thdpack embed: {tmp_path}/genes.fasta: looks like nucleotides (")
