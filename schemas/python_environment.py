@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+ERRORS_ON_STDOUT: Final = "THDPACK_ERRORS_ON_STDOUT"
+"""Environment variable with which `thdpack preprocess` prints its error on standard output, without
+its own name and without notes. The parent process can then print the error under its own name."""
 _PACKAGES_FOLDER: Final = str(Path(__file__).parents[1])
 
 

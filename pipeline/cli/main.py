@@ -19,6 +19,7 @@ from pipeline.cli.open_files import lacks_files, raise_limit, too_few_files
 from pipeline.executors.numpy_threads import no_numpy_threads
 from pipeline.storage.interrupt import INTERRUPTED, interrupt
 from schemas.errors import OptionError, ThdpackError
+from schemas.python_environment import ERRORS_ON_STDOUT
 from schemas.text.redact import without_credentials
 
 _TASKS: Final = {
@@ -97,6 +98,9 @@ def _interrupted(arguments: Sequence[str]) -> int:
 def _say(arguments: Sequence[str], text: str) -> None:
     """Print an error message that begins with the command, such as "thdpack verify:". With
     --log-json, also print the error as a JSON object on standard output."""
+    if ERRORS_ON_STDOUT in os.environ:
+        print(text, flush=True)
+        return
     command = " ".join(["thdpack", *arguments[:1]])
     if "--log-json" in arguments:
         print(json.dumps({"event": "error", "command": command, "text": text}), flush=True)
@@ -105,6 +109,8 @@ def _say(arguments: Sequence[str], text: str) -> None:
 
 def _say_notes(arguments: Sequence[str], error: BaseException) -> None:
     """Print the notes of an error. With --log-json, print them as JSON objects instead."""
+    if ERRORS_ON_STDOUT in os.environ:
+        return
     for note in getattr(error, "__notes__", ()):
         text = without_credentials(note)
         if "--log-json" in arguments:

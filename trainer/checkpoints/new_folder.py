@@ -78,36 +78,47 @@ def new_cache_removed(cache_dir: str, topology: Topology) -> Iterator[None]:
                 remove_unused_lock(folder)
 
 
-def refuse_file(out: Path) -> None:
+def refuse_file(out: Path, *, whose: str = "the run's folder") -> None:
     """Refuse a file as the folder of a run.
+
+    Args:
+        whose: what the folder is, for the message.
 
     Raises:
         ValueError: `out` is not a folder.
     """
     if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file, expected the run's folder: choose another --out")
+        raise ValueError(f"--out {out} is a file, expected {whose}: choose another --out")
 
 
-def refuse_foreign_folder(out: Path, *, own: Collection[str] = _OF_A_RUN) -> None:
+def refuse_foreign_folder(
+    out: Path,
+    *,
+    own: Collection[str] = _OF_A_RUN,
+    whose: str = "the folder of a run",
+    example: str = "run",
+) -> None:
     """Refuse a folder that holds other files, because a run would write its files among them.
 
     A missing or empty folder and the folder of a run are accepted. So is a new folder that holds
     only log files, which the user's command line or the scheduler may have created.
 
     Args:
-        own: names of files and folders, of which the folder of a run has at least one.
-
+        own: names of files and folders, of which the folder of a run has at least one. Glob
+            patterns are allowed.
+        whose: what the folder of a run is, for the message.
+        example: name of a new folder, for the message.
     Raises:
         ValueError: the folder holds other files. The message names some of them.
     """
-    if not out.is_dir() or any((out / name).exists() for name in own):
+    if not out.is_dir() or any(any(out.glob(name)) for name in own):
         return
     found = [path.name for path in out.iterdir()]
     foreign = [name for name in found if name not in HARMLESS and not name.endswith(_LOG_ENDINGS)]
     if foreign:
         raise ValueError(
-            f"--out {out} is neither empty nor the folder of a run ({holds(foreign)}): choose a "
-            f"new folder, such as {out / 'run'}"
+            f"--out {out} is neither empty nor {whose} ({holds(foreign)}): choose a new "
+            f"folder, such as {out / example}"
         )
 
 

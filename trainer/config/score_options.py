@@ -53,6 +53,11 @@ class ScoreOptions(InferenceOptions):
     overwrite: bool = False
     """Replace the CSV file OUT of --mutations, if it exists."""
 
+    @property
+    def measured_column(self) -> str:
+        """Name of the column with measured values. Without --measured, the table may lack it."""
+        return self.measured or DEFAULT_MEASURED
+
     def __post_init__(self) -> None:
         InferenceOptions.__post_init__(self)
         check_local("--out", self.out, _LOCAL_FILE)

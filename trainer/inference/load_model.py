@@ -98,7 +98,10 @@ def _from_checkpoint(folder: Path) -> tuple[str, ModelOptions, Mapping[str, Tens
     """Read the last checkpoint of a run."""
     name = latest_content(folder / CHECKPOINTS).strip()
     if not name:
-        raise InputError("this run has no checkpoint yet", source=str(folder))
+        raise InputError(
+            "this run has no checkpoint yet: wait until it has one, or give another MODEL",
+            source=str(folder),
+        )
     state = read_state(folder / CHECKPOINTS / name)
     shape = state.options.model
     model = build(shape, ComputeOptions(backend="torch"))

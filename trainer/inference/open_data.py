@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +14,15 @@ from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.urls import local_path
 from schemas.errors import ManifestError, OptionError, ThdpackError
 from schemas.manifest import MANIFEST_NAME
-from schemas.python_environment import python_environment
+from schemas.python_environment import ERRORS_ON_STDOUT, python_environment
+from trainer.distributed.rank_message import command
 
 DATASET: Final = ".dataset-"
 """How the name of the folder of a temporary dataset begins. It ends with a hash of the inputs'
-names, so that a command with other inputs does not touch the dataset of an interrupted run. The
-hash also covers the names of columns that the user chose."""
+names, sizes and modification times, so that a command with other inputs does not touch the dataset
+of an interrupted run. The hash also covers the names of columns that the user chose."""
+DATASETS: Final = DATASET + 16 * "[0-9a-f]"
+"""Glob pattern of the folders of temporary datasets."""
 _LONGEST: Final = 65_536
 """Maximum length of a sequence in a temporary dataset, in tokens. A longer record becomes several
 sequences. The longest protein known has about 45,000 residues."""
@@ -30,6 +34,10 @@ _FASTA_OPTIONS: Final = (
     *("--max-seqs", str(_LONGEST // 16)),
     *("--packer", "next-fit"),
 )
+_OPTION: Final = re.compile(r"(?<!\S)--[a-z]+(?:-[a-z]+)*")
+_SHARED: Final = {"--out", "--sequence-column", "--id-column"}
+"""Options of `thdpack preprocess` that `thdpack embed` and `thdpack score` have, too."""
+_BUILD_IT: Final = "build a dataset with `thdpack preprocess`, and give the dataset as DATA"
 
 
 def is_dataset(data: Sequence[str]) -> bool:
@@ -56,50 +64,74 @@ def temporary_dataset(data: Sequence[str], out: Path, columns: Sequence[str] = (
     Args:
         columns: options that name columns of tables.
     """
-    paths = [local_path(name) for name in data]
-    names = [
-        name if path is None else str(path.resolve())
-        for name, path in zip(data, paths, strict=True)
-    ]
-    key = chr(0).join([*names, *columns])
+    key = chr(0).join([*map(_version, data), *columns])
     return out / f"{DATASET}{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
+def _version(name: str) -> str:
+    """Return a text that changes if an input is replaced. For a URL or a glob, this is its name."""
+    path = local_path(name)
+    if path is None or not path.exists():
+        return name
+    found = sorted(path.rglob("*")) if path.is_dir() else [path]
+    files = [(str(file), file.stat()) for file in found if file.is_file()]
+    return f"{path.resolve()} {[(file, s.st_size, s.st_mtime_ns) for file, s in files]}"
+
+
 def build_dataset(
-    data: Sequence[str], out: Path, *, columns: Sequence[str] = (), quiet: bool = False
+    data: Sequence[str],
+    out: Path,
+    *,
+    columns: Sequence[str] = (),
+    quiet: bool = False,
+    options: Collection[str] = _SHARED,
+    remedy: str = _BUILD_IT,
 ) -> Path:
     """Build the temporary dataset in `out`, and return its folder. If it exists, it is checked.
 
     Args:
         columns: options of `thdpack preprocess` that name columns of tables.
         quiet: do not show the progress of the build.
+        options: options of `thdpack preprocess` that this command has, too.
+        remedy: advice instead of other options.
     Raises:
         OptionError: an input is standard input, which could not be read again after an
-            interruption.
-        ThdpackError: the build has failed. With `quiet`, the message is that of the build;
-            otherwise, that one is already on standard error.
+            interruption, or an option is wrong.
+        ThdpackError: the build has failed.
     """
     if "-" in data:
         raise OptionError("DATA is standard input: write the FASTA to a file first")
     folder = temporary_dataset(data, out, columns)
-    command = [sys.executable, "-m", "pipeline", "preprocess", *data, "--out", str(folder)]
+    build = [sys.executable, "-m", "pipeline", "preprocess", *data, "--out", str(folder)]
     done = subprocess.run(
-        [*command, *_FASTA_OPTIONS, *columns],
-        env=python_environment(),
+        [*build, *_FASTA_OPTIONS, *columns],
+        env=python_environment({ERRORS_ON_STDOUT: "1"}),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE if quiet else None,
         text=True,
         check=False,
     )
-    if done.returncode and quiet and done.stderr.strip():
-        said = done.stderr.splitlines()[-1].removeprefix("thdpack preprocess: ")
-        remedy = ". Here, this option does not exist: convert the file to FASTA first"
-        raise ThdpackError(f"{said}{remedy if ' --' in said else ''}")
-    if done.returncode:
-        raise ThdpackError(
-            "the inputs could not be made into a dataset: see the lines above (`thdpack "
-            f"preprocess` ended with exit code {done.returncode}). To use other options of "
-            "`thdpack preprocess`, build a dataset with it first, and give this dataset as DATA"
-        )
-    return folder
+    if not done.returncode:
+        return folder
+    said = done.stdout.strip()
+    if not said:  # the build has crashed, or was killed
+        lines = (done.stderr or "").splitlines()
+        said = lines[-1] if lines else "the dataset of the inputs could not be built"
+        raise ThdpackError(f"{said} (exit code {done.returncode} of `thdpack preprocess`)")
+    error = OptionError if done.returncode == 2 else ThdpackError
+    missing = [word for word in advised(said, data) if word not in options]
+    if missing:
+        said += f" (`{command()}` has no {' or '.join(missing)}: {remedy})"
+    raise error(said)
+
+
+def advised(said: str, data: Sequence[str]) -> list[str]:
+    """Return the options that an error of `thdpack preprocess` names.
+
+    Args:
+        data: inputs. Their names may look like options.
+    """
+    for name in data:
+        said = said.removeprefix(name)
+    return list(dict.fromkeys(_OPTION.findall(said)))

@@ -117,8 +117,8 @@ def prepare(
     compute = resolved_compute(options, topology)
     weights = load_weights(options.model, topology)
     work = plan(weights)
-    url, given = run_on_main(topology, lambda: _dataset(options, out))
-    manifest = _manifest(options, url, given=given)
+    url, given = run_on_main(topology, lambda: _dataset(options, out, topology))
+    manifest = read_manifest(url, options.generation or None)
     storage = {"cache_bytes": options.cache_bytes, "cache_dir": options.cache_dir or None}
     if not (out / SUMMARY).exists():  # the results of a complete run are not computed again
         check_cache(
@@ -181,12 +181,13 @@ def resolved_compute(options: InferenceOptions, topology: Topology) -> ComputeOp
     return precision.resolve(ComputeOptions(backend="te", precision="bf16"), topology.device)
 
 
-def _dataset(options: InferenceOptions, out: Path) -> tuple[str, bool]:
+def _dataset(options: InferenceOptions, out: Path, topology: Topology) -> tuple[str, bool]:
     """Return the folder or URL of the dataset, and whether DATA is this dataset. For FASTA and
-    tables, build the dataset first.
+    tables, check the options, and build the dataset.
 
     Raises:
-        OptionError: columns are named, but DATA is a dataset.
+        OptionError: an option does not suit DATA.
+        ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
         ThdpackError: the dataset cannot be built.
     """
     columns = options.columns
@@ -196,19 +197,11 @@ def _dataset(options: InferenceOptions, out: Path) -> tuple[str, bool]:
                 f"{columns[0]} is for tables, but DATA is a dataset: remove the option"
             )
         return pinned(options.data[0]), True
+    if options.generation:
+        raise OptionError("--generation is for a dataset, but DATA is not one")
+    row_sizes(options, topology)  # before the build, which may take long
     out.mkdir(parents=True, exist_ok=True)
     return str(build_dataset(options.data, out, columns=columns)), False
-
-
-def _manifest(options: InferenceOptions, url: str, *, given: bool) -> Manifest:
-    """Return the manifest of the generation to read.
-
-    Args:
-        given: True if DATA is a dataset.
-    """
-    if options.generation and not given:
-        raise OptionError("--generation is for a dataset, but DATA is not one")
-    return read_manifest(url, options.generation or None)
 
 
 def _settings(

@@ -15,13 +15,14 @@ from pipeline.storage.atomic_write import sync_folder
 from schemas.text.phrases import plural
 from trainer.checkpoints.new_folder import refuse_file, refuse_foreign_folder, removed_if_empty
 from trainer.checkpoints.run_lock import LOCK, run_lock
+from trainer.config.checks import option_errors
 from trainer.config.inference_options import Format, InferenceOptions
 from trainer.distributed.agreement import all_gather, run_on_main
 from trainer.distributed.topology import Topology
 from trainer.inference.join.assemble import assemble, output_path
 from trainer.inference.join.window_index import WindowIndex
 from trainer.inference.load_model import Weights
-from trainer.inference.open_data import DATASET
+from trainer.inference.open_data import DATASETS
 from trainer.inference.packed_model import Launched, PackedModel
 from trainer.inference.parts import PARTS, Parts
 from trainer.inference.prepare import Prepared, Work, prepare
@@ -58,18 +59,33 @@ def prepared(
         ValueError, ThdpackError: see `run_units`.
     """
     out = Path(options.out)
-    run_on_main(topology, lambda: refuse_file(out))
-    run_on_main(topology, lambda: refuse_foreign_folder(out, own=(LOCK, PARTS, SUMMARY)))
+    with option_errors():
+        run_on_main(topology, lambda: _refuse_other_contents(out))
     with removed_if_empty(out, topology), run_lock(out, topology):
         yield prepare(options, topology, plan)
+
+
+def _refuse_other_contents(out: Path) -> None:
+    """Refuse an --out that is a file, or a folder of other files.
+
+    A refused or killed command may have left nothing but a temporary dataset.
+
+    Raises:
+        ValueError: `out` cannot be used.
+    """
+    refuse_file(out, whose="a folder")
+    refuse_foreign_folder(
+        out,
+        own=(LOCK, PARTS, SUMMARY, DATASETS),
+        whose="a folder of `thdpack embed` or `thdpack score`",
+        example="results",
+    )
 
 
 def _run_units(run: Prepared, form: Format) -> None:
     topology = run.topology
     if run.done:
-        if topology.is_main:
-            _remove_intermediate(run.out)
-            print(f"{run.out} is complete already: nothing to do")
+        leave_complete(run)
         return
     units = Units(
         run.url,
@@ -192,6 +208,13 @@ def _assemble(run: Prepared, units: Sequence[Unit], parts: Parts, form: Format) 
     return sum(all_gather(topology, partly))
 
 
+def leave_complete(run: Prepared) -> None:
+    """Say that an earlier process has completed the run, and remove the temporary dataset."""
+    if run.topology.is_main:
+        _remove_intermediate(run.out)
+        print(f"{run.out} is complete already: nothing to do")
+
+
 def finish(run: Prepared) -> None:
     """Leave OUT/run.json, and remove intermediate files."""
     os.replace(run.out / PARTS / SETTINGS, run.out / SUMMARY)
@@ -200,5 +223,5 @@ def finish(run: Prepared) -> None:
 
 
 def _remove_intermediate(out: Path) -> None:
-    for path in (out / PARTS, *out.glob(f"{DATASET}*")):
+    for path in (out / PARTS, *out.glob(DATASETS)):
         shutil.rmtree(path, ignore_errors=True)

@@ -35,6 +35,7 @@ from trainer.model.huggingface_checks import (
 )
 from trainer.model.initialize import build
 
+CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
@@ -99,18 +100,36 @@ def _config(folder: Path) -> tuple[dict[str, Any], ModelOptions]:
             source=source,
         )
     try:
-        config = json.loads((folder / "config.json").read_text())
+        config = json.loads((folder / CONFIG).read_text())
     except (OSError, ValueError, RecursionError) as error:
-        name, local = "NAME", "FOLDER"
-        if _HUB_NAME.fullmatch(source) and not folder.parent.exists():
-            name, local = source, folder.name
-        reason = f"no readable config.json ({error})" if folder.is_dir() else "no such folder"
-        hint = (
-            "give the folder of a model. To download a model from the Hugging Face hub, run "
-            f"`hf download {name} --local-dir {local}`"
-        )
-        raise InputError(f"{reason}: {hint}", source=source) from error
+        raise InputError(f"{_unreadable(folder, error)}: {_hint(folder)}", source=source) from error
     return config, options_of(config, source)
+
+
+def _unreadable(folder: Path, error: Exception) -> str:
+    """Return why the config.json of a folder cannot be read."""
+    if not folder.exists():
+        return "no such folder"
+    if not folder.is_dir():
+        return "a file, expected a folder"
+    if isinstance(error, FileNotFoundError):
+        return f"the folder has no {CONFIG}"
+    if isinstance(error, OSError):
+        return f"{CONFIG} cannot be read: {error.strerror}"
+    at = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+    return f"{CONFIG} is not JSON{at}, so it is damaged or incomplete"
+
+
+def _hint(folder: Path) -> str:
+    """Return which folders hold a model, and how to get one."""
+    name, local = "NAME", "FOLDER"
+    if _HUB_NAME.fullmatch(str(folder)) and not folder.parent.exists():
+        name, local = str(folder), folder.name
+    return (
+        "give the folder of a model, such as RUN/export of a run of `thdpack train`, or a folder "
+        "that transformers' save_pretrained wrote. To download a model from the Hugging Face hub, "
+        f"run `hf download {name} --local-dir {local}`"
+    )
 
 
 class _Noted(dict[str, Tensor]):

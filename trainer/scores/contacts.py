@@ -40,7 +40,7 @@ from trainer.inference.packed_model import PackedModel
 from trainer.inference.prepare import Prepared, Work
 from trainer.inference.progress import InferenceProgress
 from trainer.inference.rows import PackedRow, RowShape, packed_row
-from trainer.inference.run_units import finish, model_of, prepared
+from trainer.inference.run_units import finish, leave_complete, model_of, prepared
 from trainer.inference.units import Units
 from trainer.inference.windows import Window
 from trainer.model.esm2 import Esm2
@@ -90,8 +90,7 @@ def write_contacts(options: ScoreOptions, topology: Topology) -> None:
 def _write(run: Prepared) -> None:
     topology = run.topology
     if run.done:
-        if topology.is_main:
-            print(f"{run.out} is complete already: nothing to do")
+        leave_complete(run)
         return
     targets, too_long = _targets(run)
     missing: list[bool] = run_on_main(

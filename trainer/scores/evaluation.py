@@ -46,6 +46,7 @@ from trainer.scores.rank_correlation import correlated
 from trainer.validate import perplexity
 
 TABLE_ENDING: Final = ".csv"
+_CONVERT: Final = "convert the file to FASTA of proteins first"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +151,7 @@ def _sequences(name: str, path: str, longest: int, overlap: int) -> Evaluation:
     if not Path(path).is_file():
         raise InputError("there is no such FASTA file", source=path)
     with tempfile.TemporaryDirectory(prefix="thdpack-evaluate-") as folder:
-        dataset = build_dataset([path], Path(folder), quiet=True)
+        dataset = build_dataset([path], Path(folder), quiet=True, options=(), remedy=_CONVERT)
         units = Units(dataset, read_manifest(dataset), buckets=1)
         windows = [
             window

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 from schemas.errors import OptionError, ThdpackError
 from schemas.text.phrases import plural
 from trainer.checkpoints.atomic_write import write
+from trainer.checkpoints.new_folder import exists_or_creatable
 from trainer.config import ComputeOptions
-from trainer.config.score_options import DEFAULT_MEASURED, ScoreOptions
+from trainer.config.score_options import ScoreOptions
 from trainer.distributed.agreement import all_gather, run_on_main
 from trainer.distributed.topology import Topology
 from trainer.inference.load_model import load_weights
@@ -104,12 +104,32 @@ def read_checked(options: ScoreOptions) -> tuple[MutationTable, str]:
     """Return the table and its wild type, and check all columns before the model is loaded.
 
     Raises:
-        OptionError: OUT exists, and --overwrite is not given; or OUT is the table or a folder.
-        ThdpackError, ValueError: the table or the wild type cannot be used.
+        OptionError: see `_check_out`.
+        ThdpackError, ValueError: the table, the wild type or OUT cannot be used.
+    """
+    table = read_mutation_table(options.mutations)
+    given = read_wild_type(options.wild_type) if options.wild_type else ""
+    _check_out(options)
+    column = COLUMNS[options.marginals]
+    if column in table.columns:
+        raise ThdpackError(f"{options.mutations}:1: the table has a column {column} already")
+    wild_type = given or table.wild_type()
+    table.check(wild_type)
+    if options.measured or options.measured_column in table.columns:
+        table.numbers(options.measured_column)
+    return table, wild_type
+
+
+def _check_out(options: ScoreOptions) -> None:
+    """Check that OUT can be written.
+
+    Raises:
+        OptionError: OUT exists, and --overwrite is not given; or OUT is the table, a folder, or
+            inside of a file.
+        ThdpackError: the folder of OUT cannot be created.
     """
     out = Path(options.out)
-    table_exists = os.path.exists(options.mutations)
-    if table_exists and out.exists() and out.samefile(options.mutations):
+    if out.exists() and out.samefile(options.mutations):
         raise OptionError(f"--out {out} is the table of --mutations: choose another --out")
     if out.is_dir():
         raise OptionError(
@@ -119,15 +139,9 @@ def read_checked(options: ScoreOptions) -> tuple[MutationTable, str]:
         raise OptionError(
             f"--out {out} exists: choose another --out, or replace the file with --overwrite"
         )
-    table = read_mutation_table(options.mutations)
-    column = COLUMNS[options.marginals]
-    if column in table.columns:
-        raise ThdpackError(f"{options.mutations}:1: the table has a column {column} already")
-    wild_type = read_wild_type(options.wild_type) if options.wild_type else table.wild_type()
-    table.check(wild_type)
-    if options.measured or DEFAULT_MEASURED in table.columns:
-        table.numbers(options.measured or DEFAULT_MEASURED)
-    return table, wild_type
+    if out.parent.is_file():
+        raise OptionError(f"--out {out} is inside of a file: choose another --out")
+    exists_or_creatable(out.parent)
 
 
 def places_to_mask(options: ScoreOptions, table: MutationTable) -> set[int] | None:
@@ -153,7 +167,7 @@ def write_scores(options: ScoreOptions, table: MutationTable, log_p: NDArray[np.
     out.parent.mkdir(parents=True, exist_ok=True)
     write(out, text.getvalue())
     said = f"wrote scores of {plural(len(table.rows), 'mutant')} to {out}"
-    measured = options.measured or DEFAULT_MEASURED
+    measured = options.measured_column
     if measured not in table.columns:
         return said
     return f"{said} · {correlation(table, scores, measured)}"
@@ -162,7 +176,6 @@ def write_scores(options: ScoreOptions, table: MutationTable, log_p: NDArray[np.
 def correlation(table: MutationTable, scores: NDArray[np.float64], measured: str) -> str:
     """Return Spearman's correlation of scores with a column, in words."""
     rho, count = correlated(scores, table.numbers(measured))
-    of_rows = f" of {plural(count, 'measured mutant')}"
-    if math.isnan(rho):
-        return f"no Spearman correlation with {measured}{of_rows}, which needs different values"
-    return f"Spearman {rho:.4f} with {measured}{of_rows}"
+    value = "no Spearman correlation" if math.isnan(rho) else f"Spearman {rho:.4f}"
+    needs = ", which needs different values" if math.isnan(rho) else ""
+    return f"{value} with {measured} of {plural(count, 'measured mutant')}{needs}"

@@ -27,10 +27,14 @@ def read_wild_type(text: str) -> str:
     """
     if not os.path.exists(text):
         residues = text.strip().upper()
-        if residues and all(letter in ESM2.letters for letter in residues):
+        is_name = "." in text  # ESM-2 has a token for this letter, but it is no residue
+        if residues and not is_name and all(letter in ESM2.letters for letter in residues):
             return residues
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        raise OptionError(f"--wild-type is {shown}, which is neither a file nor residues")
+        raise OptionError(
+            f"--wild-type is {shown}, which is neither a file nor residues: give a FASTA file of "
+            "one record, or the residues themselves"
+        )
     try:
         with open(text, encoding="utf-8-sig", errors="replace") as file:
             lines = [line for line in file if line.strip() and not line.startswith(";")]

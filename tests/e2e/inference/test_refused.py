@@ -83,7 +83,8 @@ def test_folders_without_a_model_are_refused(dataset: Path, tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     code, said = refused(tmp_path / "empty", dataset, "--out", tmp_path / "out")
     assert code == 1
-    assert f"{tmp_path / 'empty'}: no readable config.json" in said
+    assert f"{tmp_path / 'empty'}: the folder has no config.json: give the folder of" in said
+    assert "Errno" not in said
     _, said = refused(tmp_path / "none", dataset, "--out", tmp_path / "out")
     assert f"{tmp_path / 'none'}: no such folder: give the folder of a model" in said
     _, said = refused(dataset, dataset, "--out", tmp_path / "out")
@@ -105,12 +106,39 @@ def test_a_refused_command_leaves_the_results_of_other_inputs_alone(
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+def test_a_corrected_command_uses_the_folder_of_a_refused_command(
+    model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "one.fasta").write_bytes(fasta([RECORDS[0]]))
+    words = (model, tmp_path / "one.fasta", "--out", tmp_path / "out")
+    for option in ("--row-tokens 100", "--overlap 1022", "--generation 1"):
+        code, said = refused(*words, *option.split())
+        assert (code, said.count("\n")) == (2, 1)  # without the progress of a build
+        assert not (tmp_path / "out").exists()
+    # only a temporary dataset shows whether the cache suffices
+    code, said = refused(*words, "--cache-dir", "/proc/cache")
+    assert "the disk has 0 bytes of free space" in said
+    assert [path.name[:9] for path in (tmp_path / "out").iterdir()] == [".dataset-"]
+    (tmp_path / "one.fasta").write_bytes(fasta(RECORDS[1:3]))  # the FASTA is corrected, too
+    embed(*words)
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".parquet", ".json"}
+    assert len(rows(tmp_path / "out")) == 2
+
+
 def test_inputs_that_are_no_sequences_are_refused(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.fasta").write_text("hello\n")
-    code, said = refused(model, tmp_path / "text.fasta", "--out", tmp_path / "out")
+    (tmp_path / "a --b.fasta").write_text("hello, you\n")
+    code, said = refused(model, tmp_path / "a --b.fasta", "--out", tmp_path / "out")
     assert code == 1
-    assert "text.fasta:1: " in said
-    assert "the inputs could not be made into a dataset: see the lines above" in said
+    assert f"\nthdpack embed: {tmp_path}/a --b.fasta:1: " in f"\n{said}"
+    assert "(`thdpack embed` has no --format: build a dataset" in said
+    (tmp_path / "genes.fasta").write_text(f">a\n{20 * 'ACGT'}\n")
+    code, said = refused(model, tmp_path / "genes.fasta", "--out", tmp_path / "out")
+    assert said.startswith(f"thdpack embed: {tmp_path}/genes.fasta: looks like nucleotides (")
+    assert said.endswith(
+        "or give --allow-nucleotides (`thdpack embed` has no --allow-nucleotides: build a dataset "
+        "with `thdpack preprocess`, and give the dataset as DATA)\n"
+    )
+    assert (code, said.count("\n")) == (1, 1)
     code, said = refused(model, "-", "--out", tmp_path / "out")
     assert "DATA is standard input: write the FASTA to a file first" in said
     assert code == 2
@@ -124,7 +152,7 @@ def test_the_columns_of_a_table_can_be_named_as_the_error_says(
     words = (model, tmp_path / "table.csv", "--out", tmp_path / "out")
     _, said = refused(*words)
     assert "no column 'sequence' in the header line, which has name, seq" in said
-    assert "choose one of these columns with --sequence-column" in said
+    assert said.endswith("choose one of these columns with --sequence-column\n")
     embed(*words, "--sequence-column", "seq", "--id-column", "name")
     assert [row["id"] for row in rows(tmp_path / "out")] == ["p0", "p1", "p2"]
     code, said = refused(model, dataset, "--out", tmp_path / "other", "--id-column", "name")
@@ -135,8 +163,14 @@ def test_the_columns_of_a_table_can_be_named_as_the_error_says(
 def test_a_folder_with_other_files_is_refused(model: Path, dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     code, said = refused(model, dataset, "--out", tmp_path)
-    assert f"--out {tmp_path} is neither empty nor the folder of a run (it holds notes.txt)" in said
-    assert code == 1
+    assert said == (
+        f"thdpack embed: --out {tmp_path} is neither empty nor a folder of `thdpack embed` or "
+        f"`thdpack score` (it holds notes.txt): choose a new folder, such as {tmp_path}/results\n"
+    )
+    assert code == 2
+    code, said = refused(model, dataset, "--out", tmp_path / "notes.txt")
+    assert f"--out {tmp_path}/notes.txt is a file, expected a folder: choose another" in said
+    assert code == 2
 
 
 def test_results_of_another_command_are_not_continued(

@@ -155,3 +155,13 @@ def test_errors_name_file_and_line_before_the_model_is_loaded(tmp_path: Path) ->
     assert f"{tmp_path}/assay.csv:1: the table has no column activity" in said
     assert refused(*words[:-1], tmp_path / "assay.csv", "--wild-type", wild_type())[0] == 2
     assert not (tmp_path / "out.csv").exists()
+    words = [no_model, "--out", tmp_path / "assay.csv", "--mutations"]  # --out exists
+    code, said = refused(*words, tmp_path / "no.csv")
+    assert (code, said.count("\n")) == (1, 1)
+    assert said.startswith(f"thdpack score: {tmp_path}/no.csv: cannot read the table")
+    code, said = refused(*words, tmp_path / "assay.csv", "--wild-type", "SEA.FAA")
+    assert said.startswith("thdpack score: --wild-type is SEA.FAA, which is neither a file nor")
+    words = [no_model, "--mutations", tmp_path / "assay.csv", "--wild-type", wild_type()]
+    code, said = refused(*words, "--out", tmp_path / "assay.csv" / "out.csv")
+    assert f"--out {tmp_path}/assay.csv/out.csv is inside of a file: choose another" in said
+    assert code == 2

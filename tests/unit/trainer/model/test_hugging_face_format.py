@@ -43,7 +43,11 @@ def edit(folder: Path, **changes: object) -> None:
         ),
         (lambda folder: edit(folder, num_hidden_layers=3), "not those of an EsmForMaskedLM"),
         (lambda folder: (folder / "model.safetensors").unlink(), "save_pretrained"),
-        (lambda folder: (folder / "config.json").write_text("{"), "no readable config.json"),
+        (
+            lambda folder: (folder / "config.json").write_text("{"),
+            r"config.json is not JSON \(line 1\), so it is damaged or incomplete: give the folder",
+        ),
+        (lambda folder: (folder / "config.json").unlink(), "the folder has no config.json: give"),
     ],
 )
 def test_a_folder_without_a_valid_esm2_model_is_refused_with_a_reason(
