@@ -169,11 +169,12 @@ def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
     """
     # All ranks call this function, so that they can complete a checkpoint in progress together.
     run.checkpoints.wait()
+    rate, precision = run.options.optimizer.learning_rate, run.options.compute.precision
+    other = "" if precision in ("fp32", "bf16") else f", or give --precision bf16, not {precision}"
     raise TrainingError(
         f"{line.bad_in_a_row} steps in a row, up to step {line.step}, were skipped, because their "
-        "loss or gradient was not finite. If the run has a checkpoint, the last one is complete: "
-        "resume with a lower --learning-rate, or with --precision bf16 if the run uses a lower "
-        "precision"
+        f"loss or gradient was not finite; {last_checkpoint(run.out / CHECKPOINTS)}. Before that, "
+        f"lower --learning-rate (it is {rate:g}){other}"
     )
 
 
