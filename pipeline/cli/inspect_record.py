@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,8 +98,8 @@ def _similar_name(records: ds.Dataset, name: str) -> str:
         near = records.head(_LOOKED_AT, columns=[column], filter=pc.starts_with(lower, start))
         found = {each.lower(): each for each in near.column(column).to_pylist()}
         close = similar_names(asked, list(found))
-        if close:  # the most similar names may differ in their first letters
-            return printable(found[max(close, key=lambda each: len(commonprefix([asked, each])))])
+        if close:  # in ids of equal length, one wrong letter is likelier than letters out of place
+            return printable(found[max(close, key=lambda each: sum(map(str.__eq__, asked, each)))])
     return ""
 
 

@@ -49,9 +49,9 @@ def run_verify(options: VerifyOptions) -> int:
         print(json.dumps(values))
         return 1 if problems else 0
     if unnamed:
-        files, them = plural(len(unnamed), "file"), "it" if len(unnamed) == 1 else "them"
+        count, them = plural(len(unnamed), "file"), "it" if len(unnamed) == 1 else "them"
         print(
-            f"note: no generation names {files}, so readers ignore {them}: "
+            f"note: no generation names {count}, so readers ignore {them}: "
             f"{some_names('', unnamed)}; `thdpack gc` lists what earlier builds left behind",
             file=sys.stderr,
         )
