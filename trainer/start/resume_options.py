@@ -156,8 +156,10 @@ def with_warmup_of(before: TrainOptions, options: TrainOptions, step: int) -> Tr
             command line.
     """
     optimizer, steps = options.optimizer, before.optimizer.warmup
-    if optimizer.warmup_steps != AUTO or step >= optimizer.steps:  # then nothing is left to train
+    if optimizer.warmup_steps != AUTO:
         return options
+    if step >= optimizer.steps:  # nothing is left to train, so no warm-up can be too long
+        steps = 0
     try:
         return replace(options, optimizer=replace(optimizer, warmup_steps=steps))
     except ValueError:
