@@ -19,7 +19,7 @@ from typing import NoReturn
 from torch import Tensor
 
 from trainer.checkpoints.checkpoint import CHECKPOINTS
-from trainer.checkpoints.latest import last_checkpoint
+from trainer.checkpoints.latest import last_checkpoint, latest_content
 from trainer.checkpoints.new_folder import new_cache_removed, removed_if_empty
 from trainer.config import TrainOptions, parse
 from trainer.distributed.agreement import run_on_main
@@ -169,11 +169,14 @@ def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
     """
     # All ranks call this function, so that they can complete a checkpoint in progress together.
     run.checkpoints.wait()
+    rate, precision = run.options.optimizer.learning_rate, run.options.compute.precision
+    again = "; if steps are skipped again, start again in another --out"
+    other = "" if precision in ("fp32", "bf16") else f", or give --precision bf16, not {precision}"
+    folder = run.out / CHECKPOINTS
     raise TrainingError(
         f"{line.bad_in_a_row} steps in a row, up to step {line.step}, were skipped, because their "
-        "loss or gradient was not finite. If the run has a checkpoint, the last one is complete: "
-        "resume with a lower --learning-rate, or with --precision bf16 if the run uses a lower "
-        "precision"
+        f"loss or gradient was not finite; {last_checkpoint(folder)}. Before that, lower "
+        f"--learning-rate (it is {rate:g}){other}{again if latest_content(folder) else ''}"
     )
 
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from pipeline.build.retire.retired_files import read_ordinals, retired_files
@@ -17,12 +18,17 @@ from pipeline.reader.mapped_shard import DamagedShardError, checked_content
 from pipeline.report.render.printable import printable
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
+from pipeline.storage.open_input import similar_names
 from pipeline.storage.urls import file_system, local_path
-from schemas.errors import DatasetError
+from schemas.errors import DatasetError, OptionError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.records import HEADER
 from schemas.text.phrases import REBUILD, plural
+
+_SURE_LETTERS: Final = 3
+_LOOKED_AT: Final = 10_000
+"""Maximum number of names to compare with a name that no record has."""
 
 
 def show_record(manifest: Manifest, dataset: str | Path, name: str) -> None:
@@ -31,7 +37,8 @@ def show_record(manifest: Manifest, dataset: str | Path, name: str) -> None:
     Args:
         name: id, accession or entry name; if no record has it, ordinal.
     Raises:
-        DatasetError: no record has this name, or the dataset is damaged.
+        OptionError: no record has this name.
+        DatasetError: the dataset is damaged.
     """
     with opened_records(dataset, manifest) as records:
         _show_records(records, dataset, manifest, name)
@@ -51,13 +58,14 @@ def _show_records(records: ds.Dataset, dataset: str | Path, manifest: Manifest, 
         found = records.to_table(filter=ds.field("ordinal") == int(name)).to_pylist()
     if not found:
         if not records.head(1, filter=ds.field("id") != "").num_rows:
-            raise DatasetError(
+            raise OptionError(
                 f"{dataset}: its records have no ids; for tables, --id-column of "
                 "`thdpack preprocess` names the column of ids"
             )
-        raise DatasetError(
+        close = _similar_name(records, name)
+        raise OptionError(
             f"{dataset}: no record has the id, accession, entry name or ordinal {name!r}; "
-            "an id is the header up to its first blank"
+            + (f"did you mean {close}?" if close else "an id is the header up to its first blank")
         )
     originals = record_ids(
         records, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None]
@@ -76,6 +84,23 @@ def _show_records(records: ds.Dataset, dataset: str | Path, manifest: Manifest, 
         print(f"    {_fate(row, folder, manifest, originals)}")
         if row["ordinal"] in retired:
             print(f"    retired in generation {retired[row['ordinal']]}")
+
+
+def _similar_name(records: ds.Dataset, name: str) -> str:
+    """Return an id, accession or entry name that the user may have meant; "" if there is none.
+
+    The first half of the name, in upper or lower case, must be right.
+    """
+    asked = name.lower()
+    start = asked[: max(_SURE_LETTERS, len(asked) // 2)]
+    for column in ("accession", "name", "id"):
+        lower = pc.utf8_lower(ds.field(column))
+        near = records.head(_LOOKED_AT, columns=[column], filter=pc.starts_with(lower, start))
+        found = {each.lower(): each for each in near.column(column).to_pylist()}
+        close = similar_names(asked, list(found))
+        if close:  # in ids of equal length, one wrong letter is likelier than letters out of place
+            return printable(found[max(close, key=lambda each: sum(map(str.__eq__, asked, each)))])
+    return ""
 
 
 def _retired(folder: Folder, manifest: Manifest, ordinals: list[int]) -> dict[int, int]:

@@ -6,11 +6,13 @@ import json
 import sys
 import time
 
+from pipeline.build.garbage.unnamed_files import unnamed_files
 from pipeline.build.verify.verify_dataset import verify_dataset
 from pipeline.cli.options.subcommand_options import VerifyOptions
+from pipeline.inputs.file_names import some_names
 from pipeline.storage.hub.revision import pinned
 from pipeline.storage.read_manifest import read_manifest
-from schemas.text.phrases import REBUILD
+from schemas.text.phrases import REBUILD, plural
 from schemas.text.redact import without_credentials
 
 
@@ -29,6 +31,7 @@ def run_verify(options: VerifyOptions) -> int:
         workers=options.workers,
         generation=manifest.digest,  # the dataset may grow after the manifest was read
     )
+    unnamed = unnamed_files(dataset)
     if options.json:
         files = list(manifest.files())
         values = {
@@ -38,12 +41,20 @@ def run_verify(options: VerifyOptions) -> int:
             "deep": options.deep,
             "ok": not problems,
             "problems": problems,
+            "unnamed": unnamed,
             "files": len(files),
             "bytes": sum(entry.bytes for entry in files),
             "seconds": round(time.monotonic() - started, 3),
         }
         print(json.dumps(values))
         return 1 if problems else 0
+    if unnamed:
+        count, them = plural(len(unnamed), "file"), "it" if len(unnamed) == 1 else "them"
+        print(
+            f"note: no generation names {count}, so readers ignore {them}: "
+            f"{some_names('', unnamed)}; `thdpack gc` lists what earlier builds left behind",
+            file=sys.stderr,
+        )
     for problem in problems:
         print(problem)
     if problems:

@@ -28,6 +28,7 @@ from schemas.errors import FastaError, InputError
 from schemas.vocabulary import ESM2
 
 _READ: Final = 1 << 20
+EMPTY_ARCHIVE: Final = "the file is empty after decompression; write or download it again"
 _NOT_GZIP: Final = "Not a gzipped file"
 """igzip's message for a member without gzip's magic number."""
 
@@ -116,15 +117,19 @@ def no_residue(source: Source) -> InputError:
     """Return the error for a source without residues. For FASTA, the error names a line."""
     message = "no residue in this file"
     if source.format != "fasta":
-        return InputError(message, source=source.url)
+        return InputError(f"{message}; give a file with sequences", source=source.url)
     with plain_text(source) as stream:
         head = stream.read(HEAD_BYTES)
     if not head:  # `find` refuses empty files, so this is an archive
-        return InputError("the file is empty after decompression", source=source.url)
+        return InputError(EMPTY_ARCHIVE, source=source.url)
     if ids_and_residues_on_one_line(head):
         where = "residues are on the line of the id, after a tab; FASTA has them on the next lines"
         return InputError(f"{message}: {where}", source=source.url, line=1)
-    return InputError(message, source=source.url, line=line_at(source, sys.maxsize))
+    return InputError(
+        f"{message}; FASTA has the residues of each record on the lines below its header",
+        source=source.url,
+        line=line_at(source, sys.maxsize),
+    )
 
 
 def first_unknown(source: Source, offset: int) -> tuple[str, int]:

@@ -28,7 +28,10 @@ class Foreign:
 
 _UNPACK: Final = "unpack it, and give FASTA"
 _UNZIP: Final = f"{_UNPACK}; if it is an Excel file, export its table as CSV"
-_CONVERT: Final = "give FASTA, or a table with a sequence column"
+CONVERT: Final = "give FASTA, or a table with a sequence column"
+"""Advice for a file that thdpack does not read."""
+TO_UTF8: Final = "as in `iconv -f LATIN1 -t UTF-8 FILE > NEW_FILE`"
+"""Advice for text in another encoding, to follow "convert it to UTF-8"."""
 _FROM_STRUCTURE: Final = "give its sequences as FASTA"
 _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"PK\x03\x04", "a zip archive", _UNZIP),
@@ -45,24 +48,24 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
         "an lz4 archive",
         "unpack it, as in `lz4 -dc FILE | thdpack preprocess -`",
     ),
-    (b"BAM\x01", "a BAM file", _CONVERT),
-    (b"CRAM", "a CRAM file", _CONVERT),
-    (b"\x1a\x41\x27\x43", "a 2bit file of nucleotides", _CONVERT),
-    (b"\x43\x27\x41\x1a", "a 2bit file of nucleotides", _CONVERT),
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
-    (b"SQLite format 3\x00", "an SQLite database", _CONVERT),
-    (b"%PDF-", "a PDF document", _CONVERT),
-    (b"CLUSTAL", "a Clustal alignment", _CONVERT),
-    (b"# STOCKHOLM", "a Stockholm alignment", _CONVERT),
-    (b"##gff-version", "a GFF file", _CONVERT),
-    (b"#NEXUS", "a NEXUS alignment", _CONVERT),
-    (b"!!AA_MULTIPLE_ALIGNMENT", "an MSF alignment", _CONVERT),
-    (b"##fileformat=VCF", "a VCF file", _CONVERT),
-    (b"@HD\t", "a SAM file", _CONVERT),
+    (b"BAM\x01", "a BAM file", CONVERT),
+    (b"CRAM", "a CRAM file", CONVERT),
+    (b"\x1a\x41\x27\x43", "a 2bit file of nucleotides", CONVERT),
+    (b"\x43\x27\x41\x1a", "a 2bit file of nucleotides", CONVERT),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", CONVERT),
+    (b"SQLite format 3\x00", "an SQLite database", CONVERT),
+    (b"%PDF-", "a PDF document", CONVERT),
+    (b"CLUSTAL", "a Clustal alignment", CONVERT),
+    (b"# STOCKHOLM", "a Stockholm alignment", CONVERT),
+    (b"##gff-version", "a GFF file", CONVERT),
+    (b"#NEXUS", "a NEXUS alignment", CONVERT),
+    (b"!!AA_MULTIPLE_ALIGNMENT", "an MSF alignment", CONVERT),
+    (b"##fileformat=VCF", "a VCF file", CONVERT),
+    (b"@HD\t", "a SAM file", CONVERT),
     (b"HEADER    ", "a PDB structure", _FROM_STRUCTURE),
     (b"ATOM  ", "a PDB structure", _FROM_STRUCTURE),
     (b"data_", "an mmCIF structure", _FROM_STRUCTURE),
-    (b"\x93NUMPY", "a NumPy array", _CONVERT),
+    (b"\x93NUMPY", "a NumPy array", CONVERT),
 )
 _TABLES: Final = (
     (b"PAR1", "a Parquet file", "parquet"),
@@ -86,7 +89,8 @@ _MOST_WORDS: Final = 4
 _ROWS: Final = 20
 """Number of lines in which to count cells, to distinguish a table from prose with commas."""
 _HEADER: Final = re.compile(rb"(?:\xef\xbb\xbf|^)>", re.MULTILINE)
-_BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x7f]")
+BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x7f]")
+"""Control characters that text does not hold."""
 _RESIDUES: Final = re.compile(rb"[A-Z*-]*|[a-z*-]*")
 _LINES: Final = 100
 """Number of lines to examine to distinguish residues from other text."""
@@ -123,7 +127,7 @@ def foreign(head: bytes, *, packed: bool) -> Foreign | None:
     if _MARKUP.match(head):
         return Foreign("an HTML page: did a web site send an error page instead of the file?")
     if _XML.match(head):
-        return Foreign(f"XML: {_CONVERT}")
+        return Foreign(f"XML: {CONVERT}")
     if _FASTQ.match(head):
         return Foreign("FASTQ, reads with qualities: convert it, as in `seqkit fq2fa`")
     if _FLAT_FILE.match(head):
@@ -138,12 +142,12 @@ def foreign(head: bytes, *, packed: bool) -> Foreign | None:
     if locus:
         return Foreign("a GenBank file of proteins (GenPept)", "read it with --format genbank")
     if _JSON.match(head):
-        return Foreign(f"JSON: {_CONVERT}")
+        return Foreign(f"JSON: {CONVERT}")
     table = _CSV.match(head)
     if table and _is_table(head, table.group(1).decode()):
         name = "csv" if table.group(1) == b"," else "tsv"
         return Foreign(f"{name.upper()}, a table of text", f"read it with --format {name}")
-    return None if _HEADER.search(head) or _BINARY.search(head) else _plain_text(head)
+    return None if _HEADER.search(head) or BINARY.search(head) else _plain_text(head)
 
 
 def _is_table(head: bytes, delimiter: str) -> bool:

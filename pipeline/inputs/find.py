@@ -15,8 +15,9 @@ from pipeline.inputs.composition.first_letters import LOOK_BYTES, refuse_other_l
 from pipeline.inputs.decompress import detect
 from pipeline.inputs.file_names import Skipped, as_text, suffix
 from pipeline.inputs.formats.registry import FORMATS, Format, recognised
-from pipeline.inputs.named.expand import Named, expand, listed, special
+from pipeline.inputs.named.expand import Named, expand, special
 from pipeline.inputs.named.ignore import IgnoredFiles, found_in, with_ignore, with_others
+from pipeline.inputs.named.lists import errors_of_list, listed, refuse_twins
 from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
@@ -24,7 +25,7 @@ from pipeline.storage.ranged_file import request_with_retries
 from pipeline.storage.retries import AT_ONCE, RemoteStore
 from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, version_tag_of
-from schemas.errors import InputError, OptionError
+from schemas.errors import InputError
 from schemas.text.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
@@ -69,25 +70,20 @@ def find_sources(
     in_folders: set[str] = set()
     ignored = IgnoredFiles(ignore)
     passed_over: list[Skipped] = []
-    texts = list(listed(inputs))
-    refuse_unreachable_inputs(texts)
-    for text in texts:
-        found, others = expand(text, format)
-        kept, skipped = ignored.kept(text, found, others)
+    arguments = list(listed(inputs))
+    refuse_unreachable_inputs([text for text, _ in arguments])
+    places: list[str] = []
+    for text, place in arguments:
+        with errors_of_list(place):
+            found, others = expand(text, format)
+            kept, skipped = ignored.kept(text, found, others)
+        places += [place] * len(kept)
         named += kept
         passed_over += skipped
         if found_in(text, found):
             in_folders.update(url for url, _ in kept)
     ignored.refuse_unused()
-    seen: set[str] = set()
-    for url, _ in named:
-        key = url if is_url(url) or url == "-" else os.path.realpath(url)
-        if key in seen:
-            raise OptionError(
-                f"{as_text(url)}: named twice among the inputs; its records would all be "
-                "duplicates: name it once"
-            )
-        seen.add(key)
+    refuse_twins([url for url, _ in named], places)
     names = relative_names([url for url, _ in named])
     for url, name in names.items():
         if as_text(name) != name:
@@ -111,7 +107,9 @@ def find_sources(
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
         results = list(threads.map(source_of, named))
     if errors := [result for result in results if isinstance(result, InputError)]:
-        raise with_others(errors)
+        place = dict(zip((url for url, _ in named), places, strict=True)).get(errors[0].source, "")
+        with errors_of_list(place):
+            raise with_others(errors)
     return [result for result in results if isinstance(result, Source)], passed_over
 
 
@@ -173,7 +171,12 @@ def _source(
         head = file.read(LOOK_BYTES)
         size, fingerprint = size_and_fingerprint(place, info)
     if not head:
-        raise InputError("the file is empty", source=place)
+        raise InputError(
+            "empty: the command in front of thdpack wrote nothing"
+            if url == "-"
+            else "the file is empty; write or download it again",
+            source=place,
+        )
     compression = detect(head)
     if format == "auto":
         format = recognised(head, suffix(url))

@@ -36,6 +36,10 @@ class Letter(IntEnum):
     """A control character: the file is not text."""
 
 
+BINARY_DATA: Final = "binary data; download or copy the file again"
+"""What a control character among residues means, and what to do."""
+
+
 def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
     """Return uint8[256]: each byte's token id, or its `Letter`.
 
@@ -80,7 +84,7 @@ def residues_of(lines: str, *, comments: bool) -> str:
     """
     control = _BINARY.search(lines)
     if control is not None:
-        raise ValueError(f"control character {control.group()!r}: binary data", control.start())
+        raise ValueError(f"control character {control.group()!r}: {BINARY_DATA}", control.start())
     kept = (
         line.rstrip() for line in LINE_END.split(lines) if not (comments and line.startswith(";"))
     )

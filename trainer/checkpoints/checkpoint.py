@@ -34,6 +34,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from schemas.errors import CheckpointError
 from schemas.text.phrases import plural
 from trainer.checkpoints.atomic_write import PARTIAL, publish
+from trainer.checkpoints.failures import advice, reason
 from trainer.checkpoints.hashed_storage import CheckedReader, HashedWriter
 from trainer.checkpoints.latest import last_checkpoint, names, publish_checkpoint
 from trainer.checkpoints.run_lock import RunLock
@@ -143,7 +144,7 @@ class Checkpoints:
         except (Exception, dcp.api.CheckpointException) as error:
             # CheckpointException is listed, because it does not derive from Exception
             raise CheckpointError(
-                f"{self._folder / name} could not be written: {_reason(error)}; "
+                f"{self._folder / name} could not be written: {reason(error)}{advice(error)}; "
                 f"{last_checkpoint(self._folder)}"
             ) from error
         if self._topology.is_main:
@@ -212,17 +213,7 @@ def _load(
         _check_shapes(path, saved_shapes, wanted, optional)
         dcp.load(wanted, storage_reader=reader, **how)
     except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
-        raise CheckpointError(f"{path} cannot be loaded: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    """Return why a save or a load failed: the error of the failed rank with the smallest number."""
-    if isinstance(error, dcp.api.CheckpointException) and error.failures:
-        rank, (error, _) = min(error.failures.items())
-        return f"rank {rank}: {_reason(error)}" if rank else _reason(error)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
+        raise CheckpointError(f"{path} cannot be loaded: {reason(error)}") from error
 
 
 def _check_shapes(

@@ -45,6 +45,8 @@ OTHERS_OF_TORCHRUN: Final = dict.fromkeys(
 OTHERS: Final = {
     # other trainers
     **dict.fromkeys(("--per-device-train-batch-size", "--global-batch-size"), _BATCH),
+    **dict.fromkeys(("--batch-tokens", "--tokens-per-batch"), "use --tokens-per-step"),
+    **dict.fromkeys(("--nodes", "--num-nodes"), "use torchrun --nnodes N …, before -m"),
     "--gradient-accumulation-steps": _ACCUMULATION,
     **dict.fromkeys(("--num-train-epochs", "--max-epochs"), "use --epochs"),
     **dict.fromkeys(("--num-steps", "--train-steps"), "use --steps"),

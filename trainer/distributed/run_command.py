@@ -69,7 +69,7 @@ def run_command(
         except (ThdpackError, ValueError, OSError) as error:
             text = str(error)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                text = f"{place(options)}: {error.strerror}; {rest(options)}"
+                text = f"{place(options)}: {error.strerror}: make room on its disk; {rest(options)}"
             text = without_credentials(text)
             if isinstance(error, LostRankError):  # each rank reports what it has found
                 say(topology.rank, text)

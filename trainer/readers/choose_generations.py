@@ -62,9 +62,9 @@ def choose_generations(
         before: state of the run to resume; None for a new run.
         storage: arguments of ShardReader about the cache.
     Raises:
-        ValueError: --generation has a wrong value, or not one value for each dataset.
-        CheckpointError: the generation that the run began with was removed, or --generation names
-            another one.
+        ValueError: --generation has a wrong value, not one value for each dataset, or names another
+            generation than the run began with.
+        CheckpointError: the generation that the run began with was removed.
         DatasetError: a dataset or generation is missing or damaged.
     """
     given, out = options.data.generation, options.output.out
@@ -125,7 +125,7 @@ class _Choice:
             return latest if self.begun == latest.digest else self._manifest_of_run()
         wanted = latest if asked == LATEST else self._manifest(asked)
         if wanted.digest != self.begun:
-            raise CheckpointError(
+            raise ValueError(
                 f"{self.out} holds the state of a run on another generation of {self.url} than "
                 f"generation {wanted.generation}: omit --generation to resume that run, or choose "
                 f"another --out for a run on generation {wanted.generation}"

@@ -20,6 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
+from schemas.models import ModelOptions
 from schemas.text.phrases import plural
 from trainer.config import AUTO, TrainOptions, flag
 from trainer.config.presets import model_words
@@ -50,7 +51,9 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         )
     if model != options.model and not options.output.init_from:
         raise ValueError(
-            f"{out} holds a run of another model, {model_words(model)}: choose another --out"
+            f"{out} holds a run of another model, {model_words(model)} "
+            f"({_differences(model, options.model)}): give the model of that run, or choose "
+            "another --out"
         )
     for name in _FIXED:
         then, now = getattr(data, name), getattr(options.data, name)
@@ -94,6 +97,16 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
     return replace(options, model=model, data=kept, output=output)
 
 
+def _differences(before: ModelOptions, now: ModelOptions) -> str:
+    """Return the options in which two models differ, with both values, in words."""
+    asked = asdict(now)
+    return "; ".join(
+        f"{flag(name)} {value}, not {asked[name]}"
+        for name, value in asdict(before).items()
+        if value != asked[name]
+    )
+
+
 def check_valid_split(options: TrainOptions, before: TrainOptions, step: int) -> None:
     """Check that an unfinished run keeps the split of its validations.
 
@@ -127,7 +140,7 @@ def _other_start(given: str, then: str, out: str) -> str:
     return f"{out} holds a run that did not start from {given}{known}: choose another --out"
 
 
-def with_warmup_of(before: TrainOptions, options: TrainOptions) -> TrainOptions:
+def with_warmup_of(before: TrainOptions, options: TrainOptions, step: int) -> TrainOptions:
     """Return the options of a resumed run. If the command line sets no warm-up, keep the run's
     warm-up.
 
@@ -137,19 +150,23 @@ def with_warmup_of(before: TrainOptions, options: TrainOptions) -> TrainOptions:
     Args:
         before: options in the checkpoint.
         options: options from `resumed`, with the number of steps.
+        step: number of steps that the run has done.
     Raises:
-        ValueError: the warm-up is too long for the number of steps on the command line.
+        ValueError: steps are left, and the warm-up is too long for the number of steps on the
+            command line.
     """
     optimizer, steps = options.optimizer, before.optimizer.warmup
     if optimizer.warmup_steps != AUTO:
         return options
+    if step >= optimizer.steps:  # nothing is left to train, so no warm-up can be too long
+        steps = 0
     try:
         return replace(options, optimizer=replace(optimizer, warmup_steps=steps))
     except ValueError:
         raise ValueError(
-            f"{options.output.out} holds a run with a warm-up of {steps:,} steps, chosen for "
-            f"--steps {before.optimizer.steps} and too long for --steps {optimizer.steps}: give "
-            f"more --steps, or change the warm-up with --warmup-steps {optimizer.steps // 10}"
+            f"{options.output.out} holds a run with a warm-up of {plural(steps, 'step')}, chosen "
+            f"for --steps {before.optimizer.steps} and too long for --steps {optimizer.steps}: "
+            f"give more --steps, or change the warm-up with --warmup-steps {optimizer.steps // 10}"
         ) from None
 
 

@@ -40,6 +40,7 @@ from trainer.optimizer import with_warmup
 from trainer.readers.mixing import changed_weights
 from trainer.readers.open_readers import Readers, open_readers
 from trainer.scores.evaluation import Evaluation, open_evaluations
+from trainer.start.disk_space import check_disk_space
 from trainer.start.fit import fitted, memory_of
 from trainer.start.resume_options import changes, check_valid_split, resumed, with_warmup_of
 
@@ -52,8 +53,8 @@ class StartingPoint:
     before: state of the last checkpoint; None for a new run.
     initial: initial parameters by name, from --init-from. All others are drawn at random.
     changes: training options that a resume has changed, in words.
-    notes: messages about the shape of the model of --init-from, the number of steps, and a batch or
-        warm-up that the trainer has changed.
+    notes: messages about the shape of the model of --init-from, the number of steps, a batch or
+        warm-up that the trainer has changed, and a disk that is nearly full.
     evaluations: the sets of --evaluate.
     memory: estimated and available memory of each GPU, in words; "" if there is no estimate.
     not_captured: reason why `--cuda-graph auto` does not capture the step in a CUDA graph; "" if
@@ -127,7 +128,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
         _load_position(readers, before, options)
     options, steps_note = choose_steps(options, readers.manifest)
     if before:  # after choose_steps, because --epochs needs the data
-        options = with_warmup_of(before.options, options)
+        options = with_warmup_of(before.options, options, before.step)
         check_valid_split(options, before.options, before.step)
     options, warmup_note = with_warmup(options)
     options, topology, not_captured = fitted(options, readers.manifest, topology)
@@ -135,6 +136,8 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
     check_same(topology, options_of(options))
     memory = memory_of(options, readers.manifest, topology)
     evaluations = open_evaluations(options.output.evaluate, readers.manifest, topology)
+    checkpoints, step = Path(options.output.out) / CHECKPOINTS, before.step if before else 0
+    disk_note = run_on_main(topology, lambda: check_disk_space(options, checkpoints, step=step))
     # last, because reading the weights of a large model takes minutes
     starts = options.output.init_from and not before
     initial = _initial_parameters(options, topology) if starts else {}
@@ -145,7 +148,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
         initial=initial,
         readers=readers,
         changes=changes(options, before.options) if before else "",
-        notes=[each for each in (shape_note, batch_note, steps_note, warmup_note) if each],
+        notes=list(filter(None, (shape_note, batch_note, steps_note, warmup_note, disk_note))),
         evaluations=evaluations,
         memory=memory,
         not_captured=not_captured,
@@ -173,8 +176,8 @@ def _load_position(readers: Readers, before: RunState, options: TrainOptions) ->
     """Move the reader to the position of the checkpoint.
 
     Raises:
-        CheckpointError: the checkpoint belongs to a run on another dataset, on an earlier build
-            of this dataset, or on a mixture with other weights or another --reweight.
+        ValueError: the checkpoint belongs to a run on another dataset, on an earlier build of this
+            dataset, or on a mixture with other weights or another --reweight.
     """
     then, digest = before.options.data, readers.train.state_dict()["manifest"]
     if before.reader.get("manifest", digest) != digest:
@@ -183,19 +186,19 @@ def _load_position(readers: Readers, before: RunState, options: TrainOptions) ->
             words = [f"--data {text}" for text in then.data]
             words += [f"--reweight {text}" for text in then.reweight]
             without = "" if then.reweight else " without --reweight"
-            raise CheckpointError(
+            raise ValueError(
                 f"{out} holds the state of a run on the same datasets with {changed}: use "
                 f"{' '.join(words)}{without}, or choose another --out"
             )
         if options.public().data.data == then.data:
-            raise CheckpointError(
+            raise ValueError(
                 f"{out} holds the state of a run on {data}, which has changed since that run "
                 "began. To resume, build the earlier dataset in another folder, and use it with "
                 "--data: the same inputs and options give the same bytes (if variants were added, "
                 "give the number of variants that the dataset had before: --variants N --out "
                 "OTHER). Or begin a new run in another --out"
             )
-        raise CheckpointError(
+        raise ValueError(
             f"{out} holds the state of a run on another dataset, {data}: use the --data of that "
             "run (and, for a mixture, its weights and --reweight), or choose another --out"
         )

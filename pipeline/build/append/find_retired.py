@@ -14,7 +14,8 @@ bytes for each id in the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,12 +30,13 @@ from pipeline.build.generations.read_records import task_groups
 from pipeline.build.named_files.exclude.id_list import listed_names
 from pipeline.build.phases import Phases
 from pipeline.build.retire.retire_counts import RetireCounts
-from pipeline.build.retire.retire_task import Matches, RetireTask
+from pipeline.build.retire.retire_task import Matches, RetireTask, find_listed
 from pipeline.build.retire.retired_files import retired_ordinals
 from pipeline.inputs.decompress import detect
 from pipeline.inputs.find import PIECE_BYTES, size_and_fingerprint
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
+from pipeline.storage.open_folder import folder_of
 from pipeline.storage.open_input import input_errors, open_input
 from schemas.manifest import Manifest
 from schemas.text.redact import without_credentials
@@ -71,7 +73,7 @@ class Retirement:
 def find_retired(
     url: str, existing: Manifest, before: int, work: Folder, phases: Phases
 ) -> Retirement:
-    """Find the records whose id, accession or entry name is in a list of ids.
+    """Find the records whose id, accession or entry name is in a list of ids, in parallel.
 
     Args:
         url: path or URL of the list.
@@ -83,17 +85,62 @@ def find_retired(
         DatasetError: a file of records/ or retired/ is missing or damaged.
         BuildError: the work file cannot be written.
     """
-    earlier = retired_ordinals(phases.out, existing)
+
+    def run(tasks: list[RetireTask], size: int) -> list[Matches]:
+        return phases.run("find retired records", tasks, size)
+
+    return _found(url, existing, before, phases.out, work, phases.report.note, run)
+
+
+def count_retired(
+    url: str, existing: Manifest, out: Folder, note: Callable[[str], None]
+) -> RetireCounts:
+    """Count the records that an append would retire, in this process. No file of the dataset is
+    written.
+
+    Args:
+        url: path or URL of the list of ids.
+        existing: manifest of the current generation.
+        out: the dataset's folder.
+        note: function that shows a message to the user.
+    Raises:
+        InputError: the list cannot be read.
+        DatasetError: a file of records/ or retired/ is missing or damaged.
+    """
+
+    def run(tasks: list[RetireTask], _: int) -> list[Matches]:
+        return [find_listed(task, lambda _: None) for task in tasks]
+
+    _, before = records_before(existing, ())
+    with tempfile.TemporaryDirectory(prefix="thdpack-retire-") as work:
+        return _found(url, existing, before, out, folder_of(work), note, run).counts
+
+
+def _found(
+    url: str,
+    existing: Manifest,
+    before: int,
+    out: Folder,
+    work: Folder,
+    note: Callable[[str], None],
+    run: Callable[[list[RetireTask], int], list[Matches]],
+) -> Retirement:
+    """Find the records of a list of ids; see `find_retired`.
+
+    Args:
+        run: function that runs tasks which read a number of bytes, and returns their results.
+    """
+    earlier = retired_ordinals(out, existing)
     entries, number = listed_names(_source(url), first_words=True)
     if not number:
-        phases.report.note(f"--retire {without_credentials(url)} lists no id")
+        note(f"--retire {without_credentials(url)} lists no id")
     ids = write_entries(entries, work, f"retired-{entries.content_hash()[:16]}.arrow")
     tasks = [
-        RetireTask(records=group, ids=ids, before=before, out=phases.out, work=work)
+        RetireTask(records=group, ids=ids, before=before, out=out, work=work)
         for group in task_groups(existing.records if before else ())
     ]
     size = sum(entry.bytes for task in tasks for entry in task.records)
-    found = Matches.together(phases.run("find retired records", tasks, size) if tasks else [])
+    found = Matches.together(run(tasks, size) if tasks else [])
     order = np.argsort(found.ordinal)
     new = order[~np.isin(found.ordinal[order], earlier, assume_unique=True)]
     unknown = np.setdiff1d(np.arange(entries.match.size), found.listed, assume_unique=True)

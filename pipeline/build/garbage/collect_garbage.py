@@ -100,7 +100,7 @@ def _find(out: Folder, latest: Manifest, keep: int, before: float) -> Garbage:
         # this file is written just before the generation is replaced, so its time is that moment
         if number > latest.generation - keep or files[name][1] >= before:
             kept.append(number)
-            named |= {name, *_names(out, number)}
+            named |= {name, *names_of_generation(out, number)}
         else:
             dropped.append(number)
     state = read_state(out, latest.records)
@@ -126,7 +126,7 @@ def _is_unnamed(name: str, named: set[str]) -> bool:
     return is_dataset_file(folder, own)
 
 
-def _names(out: Folder, generation: int) -> Iterator[str]:
+def names_of_generation(out: Folder, generation: int) -> Iterator[str]:
     """Yield the names of a generation's files.
 
     Raises:

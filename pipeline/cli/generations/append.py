@@ -9,10 +9,9 @@ from dataclasses import asdict
 from pipeline.build.append.options import AppendOptions
 from pipeline.build.assemble_manifest import Built
 from pipeline.build.progress.reporter import reporter
-from pipeline.build.retire.retire_counts import RetireCounts
 from pipeline.cli.generations.append_dry_run import print_append_plan
+from pipeline.cli.generations.retired_words import retired_words, unknown_words
 from pipeline.cli.summary import speed, summary_lines
-from pipeline.report.render.printable import printable
 from schemas.errors import OptionError
 from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
@@ -74,27 +73,9 @@ def _print(built: Built, dataset: str, as_json: bool, seconds: float) -> None:
             f"generation {manifest.generation} has no new input or record to retire; nothing to do"
         )
     if built.retired is not None:
-        print(f"{'retired':>16}  {_retired(built.retired)}")
+        print(f"{'retired':>16}  {retired_words(built.retired)}")
         if built.retired.unknown:
-            print(f"{'warning':>16}  {_unknown(built.retired)}")
+            print(f"{'warning':>16}  {unknown_words(built.retired)}")
     kept, buckets = manifest.records_by_status["kept"], manifest.splits["train"].buckets
     print(f"{'in total':>16}  {kept:,} records kept, {plural(buckets, 'bucket')} of train")
     print(f"{'dataset':>16}  {dataset}")
-
-
-def _retired(found: RetireCounts) -> str:
-    """Return how many records an append retired."""
-    text = f"{plural(found.records, 'record')} ({found.kept:,} of them kept)"
-    if found.records:
-        text += ", listed in retired/; readers do not skip them"
-    if found.earlier:
-        text += f"; {found.earlier:,} retired before"
-    return text
-
-
-def _unknown(found: RetireCounts) -> str:
-    """Return which ids of --retire no record has."""
-    more = ", …" if found.unknown > len(found.unknown_ids) else ""
-    match = "matches" if found.unknown == 1 else "match"
-    names = ", ".join(map(printable, found.unknown_ids))
-    return f"{plural(found.unknown, 'id')} of --retire {match} no record: {names}{more}"

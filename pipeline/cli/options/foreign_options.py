@@ -29,7 +29,7 @@ _BUILD_OTHERS: Final = {
     "--valid": "use --split, as in --split valid=0.05",
     "--test": "use --split, as in --split valid=0.05,test=0.05",
     "--filter": "use --where, with an SQL expression, as in --where 'length >= 50'",
-    **dict.fromkeys(("--bucket-size", "--tokens-per-bucket"), "use --capacity"),
+    **dict.fromkeys(("--bucket-size", "--tokens-per-bucket", "--batch-tokens"), "use --capacity"),
 }
 _TAKEN: Final = {field.name for field in fields(AppendOptions)}
 _KEPT: Final = {
@@ -61,6 +61,7 @@ FOREIGN_OPTIONS: Final[dict[str, dict[str, str]]] = {
             "copy",
         ),
     },
+    "watch": {"--http-port": "use --port", "--http-host": "use --host"},
     "card": {
         **dict.fromkeys(("--output", "--output-dir", "--outdir", "-o"), "use --out"),
         "--force": "use --overwrite",
@@ -70,6 +71,10 @@ FOREIGN_OPTIONS: Final[dict[str, dict[str, str]]] = {
         "--log-json": "use --json",
         "--preset": "use --model",
         "--num-gpus": "use --gpus, as in --gpus 8xH200",
+        **dict.fromkeys(
+            ("--nodes", "--nnodes", "--num-nodes"),
+            "use --gpus, as in --gpus 4x2xH200 for 4 nodes with 2 GPUs each",
+        ),
         "--steps": "use --tokens, the number of steps × the number of tokens of a step; a plan "
         "prints both",
     },

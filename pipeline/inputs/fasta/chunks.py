@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 from pipeline.inputs.fasta.line_numbers import FastaSyntaxError
+from pipeline.inputs.file_kinds import CONVERT
 
 CHUNK_BYTES: Final = 1 << 20
 """Number of bytes read at a time, few enough to stay in a core's cache until the text is parsed."""
@@ -99,7 +100,7 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
         line = _BLANK_LINE.match(buffer, at, filled)
         if line is None:
             binary = _CONTROL.search(buffer, at, min(filled, at + _LOOKED_AT))
-            wrong = "not text, but binary data" if binary else _NO_HEADER
+            wrong = f"not text, but binary data: {CONVERT}" if binary else _NO_HEADER
             raise FastaSyntaxError(wrong, base + at)
         if line.end() == filled and not at_end:
             return None

@@ -15,8 +15,9 @@ import pipeline.inputs.fasta_kernel as kernel
 from pipeline.inputs.fasta.chunks import CHUNK_BYTES, whole_records
 from pipeline.inputs.fasta.headers import NEXT_RECORD, comments_as_ascii, divided, header_of
 from pipeline.inputs.fasta.line_numbers import FastaSyntaxError
+from pipeline.inputs.file_kinds import TO_UTF8
 from pipeline.inputs.record_block import RecordBlock
-from pipeline.inputs.residues import encode, letter_classes, residues_of
+from pipeline.inputs.residues import BINARY_DATA, encode, letter_classes, residues_of
 from schemas.vocabulary import Vocabulary
 
 BLOCK_BYTES: Final = 24 << 20
@@ -88,7 +89,7 @@ class FastaParser:
             state, at, self._count = kernel.parse(buf, at, self._classes, self._unk, *arrays, first)
             self._offset[first : self._count] += base
             if state == kernel.BINARY:
-                raise FastaSyntaxError(f"byte 0x{buf[at]:02x}: binary data", base + at)
+                raise FastaSyntaxError(f"byte 0x{buf[at]:02x}: {BINARY_DATA}", base + at)
             if state == kernel.ODD:
                 at = self._parse_plainly(text, at, base, self._count)
                 self._count += 1
@@ -107,7 +108,8 @@ class FastaParser:
             residues = residues_of(body.decode("utf-8"), comments=True)
         except UnicodeDecodeError as error:
             raise FastaSyntaxError(
-                f"byte 0x{body[error.start]:02x} is not UTF-8: binary data or another encoding",
+                f"byte 0x{body[error.start]:02x} is not UTF-8: binary data or another encoding; "
+                f"convert text to UTF-8, {TO_UTF8}",
                 base + at + len(header) + error.start,
             ) from error
         except ValueError as error:
@@ -116,7 +118,7 @@ class FastaParser:
             raise FastaSyntaxError(message, base + at + len(header) + before) from error
         tokens, unknown = encode(residues, self._classes, self._unk)
         if b"\0" in header:
-            raise FastaSyntaxError("byte 0x00: binary data", base + at + header.index(b"\0"))
+            raise FastaSyntaxError(f"byte 0x00: {BINARY_DATA}", base + at + header.index(b"\0"))
         identifier, description = (np.frombuffer(part, np.uint8) for part in divided(header))
         for values, ends, added in (
             (self._tokens, self._ends, tokens),

@@ -18,12 +18,15 @@ import pyarrow as pa
 
 from pipeline.inputs.content_hash import hashed_range
 from pipeline.inputs.decompress import decompressed
-from pipeline.inputs.error_location import archive_errors, plain_text
+from pipeline.inputs.error_location import EMPTY_ARCHIVE, archive_errors, plain_text
+from pipeline.inputs.file_kinds import BINARY, CONVERT, TO_UTF8
 from pipeline.inputs.formats.column_names import column_named, id_column_in
+from pipeline.inputs.formats.other_format import fasta_error_of
 from pipeline.inputs.formats.table_records import blocks_of_batch
 from pipeline.inputs.record_block import Blocks, empty_block
 from pipeline.inputs.source import InputRange, Source
 from schemas.errors import InputError
+from schemas.text.phrases import plural
 from schemas.vocabulary import Vocabulary
 
 _BLOCK: Final = 8 << 20
@@ -124,11 +127,15 @@ def _names(head: bytes, source: Source) -> list[str]:
         InputError: the file is empty.
     """
     if not head and source.compression != "none":
-        raise InputError("the file is empty after decompression", source=source.url)
+        raise InputError(EMPTY_ARCHIVE, source=source.url)
+    if BINARY.search(head.partition(b"\n")[0]):
+        raise InputError(f"not text, but binary data: {CONVERT}", source=source.url, line=1)
     lines = io.StringIO(head.decode("utf-8", "replace"), newline="")
     names = next(csv.reader(lines, **_dialect(head, source)), [])
     if not names:
-        raise InputError("no header line with the names of columns", source=source.url, line=1)
+        example = _EXAMPLE[source.format]
+        message = f"an empty line, expected the names of columns, such as {example}"
+        raise InputError(message, source=source.url, line=1)
     return names
 
 
@@ -142,7 +149,7 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     """
     sequences = column_named(part.sequence_column, names)
     if sequences is None and names[0].startswith(">"):
-        raise _fasta(part.source)
+        raise fasta_error_of(part.source, "the names of columns")
     ids = id_column_in(names, part.id_column)
     present = ", ".join(names[:20])
     for option, name, found in (
@@ -151,7 +158,8 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     ):
         if found is None and (option, name) != ("--id-column", "id"):
             other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
-            message = f"no column {name!r} in the header line, which has {present}"
+            only, which = ("only ", "it") if len(names) == 1 else ("", "one of these columns")
+            message = f"no column {name!r} in the header line, which has {only}{present}"
             is_data = other is None and any(map(_DATA.search, names))
             if is_data:
                 message = (
@@ -164,21 +172,10 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
                 message,
                 source=part.source.url,
                 line=1,
-                remedy="" if other or is_data else f"choose one of these columns with {option}",
+                remedy="" if other or is_data else f"choose {which} with {option}",
             )
     assert sequences is not None
     return sequences, ids
-
-
-def _fasta(source: Source) -> InputError:
-    """Return the error for FASTA that is read as a table, because of --format or its name."""
-    by_name = source.url.lower().endswith(f".{source.format}")
-    return InputError(
-        "a line of FASTA, expected the names of columns",
-        source=source.url,
-        line=1,
-        remedy="give --format fasta" if by_name else "omit --format",
-    )
 
 
 def _dialect(head: bytes, source: Source) -> dict[str, Any]:
@@ -264,7 +261,7 @@ def _raise(source: Source, columns: int, message: str, error: Exception) -> NoRe
     with plain_text(source) as stream:
         reader = _rows(source, stream)
         for row in reader:
-            problem = _problem(row, columns)
+            problem = _problem(row, columns, source.format)
             if problem:
                 line = reader.line_num
                 raise InputError(problem, source=source.url, line=line) from error
@@ -283,12 +280,17 @@ def _rows(source: Source, stream: BinaryIO, *, strict: bool = False) -> Any:
     return csv.reader(lines, **_dialect(head.removeprefix(_BOM), source), strict=strict)
 
 
-def _problem(row: list[str], columns: int) -> str:
+def _problem(row: list[str], columns: int, format: str) -> str:
     """Return the reason why a row is refused, or an empty text."""
     if row and len(row) != columns:
-        return f"{len(row)} columns, expected {columns} as in the header line"
+        found = f"{plural(len(row), 'column')}, expected {columns} as in the header line"
+        if len(row) < columns:
+            return f"{found}: complete this line or remove it"
+        if format == "csv":
+            return f"{found}: put a value that holds a comma in double quotes"
+        return f"{found}: remove the tabs that do not separate columns"
     try:
         "".join(row).encode()
     except UnicodeEncodeError:
-        return "not UTF-8: save the file in UTF-8"
+        return f"not UTF-8: save the file in UTF-8, {TO_UTF8}"
     return ""

@@ -11,6 +11,7 @@ from typing import BinaryIO, Final, TextIO, cast
 from pipeline.inputs.content_hash import hashed_range
 from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import archive_errors
+from pipeline.inputs.formats.other_format import fasta_error_of, is_fasta
 from pipeline.inputs.record_block import Blocks, block_of_texts, empty_block, identifier
 from pipeline.inputs.residues import residues_of
 from pipeline.inputs.source import Source
@@ -56,12 +57,15 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
                     number, size, ids, texts = number + len(ids), 0, [], []
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
             # SeqIO's parsers raise these errors for text in another format
+            _refuse_fasta(source)
             raise InputError(
-                f"Biopython cannot read this {source.format} file: {error}",
+                f"Biopython cannot read this {source.format} file: {error}; check the format, or "
+                "download or copy the file again",
                 source=source.url,
                 line=lines.line,
             ) from error
         if lines.last.strip() not in ("", "//"):
+            _refuse_fasta(source)
             raise InputError(
                 f"truncated {source.format}: the last record does not end with //; "
                 "download or copy it again",
@@ -70,6 +74,12 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
             )
         yield block_of_texts(ids, texts, number, vocabulary), []
         yield empty_block(), hashing.finish()
+
+
+def _refuse_fasta(source: Source) -> None:
+    """Raise the error for FASTA in place of another format, if the source is FASTA."""
+    if is_fasta(source):
+        raise fasta_error_of(source, f"format {source.format}")
 
 
 class _Raw(io.RawIOBase):

@@ -10,6 +10,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from pipeline.inputs.formats.column_names import column_named, id_column_in
+from pipeline.inputs.formats.other_format import fasta_error_of, is_fasta
 from pipeline.inputs.record_block import RecordBlock, block_of_texts, identifier
 from pipeline.inputs.residues import residues_of
 from pipeline.inputs.source import Source
@@ -65,8 +66,12 @@ def table_errors(source: Source) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
+        if is_fasta(source):
+            raise fasta_error_of(source, f"format {source.format}") from error
+        said = str(error).rstrip(".")
         raise InputError(
-            f"not a readable {source.format} file: {error}", source=source.url
+            f"not a readable {source.format} file: {said}; write, download or copy it again",
+            source=source.url,
         ) from error
     except ValueError as error:
         raise InputError(str(error.args[0]), source=source.url) from error

@@ -1,6 +1,6 @@
 """Expand arguments of the command line into input files, on a disk or in a store.
 
-An argument is a file, a folder, a glob or a list of inputs.
+An argument is a file, a folder or a glob.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pipeline.inputs.named.datasets import (
     skipped_dataset,
     without_datasets,
 )
+from pipeline.inputs.named.lists import errors_of_list, listed
 from pipeline.storage.interrupt import INTERRUPTED
-from pipeline.storage.open_input import input_errors, open_input, similar_names
+from pipeline.storage.open_input import input_errors, similar_names
 from pipeline.storage.ranged_file import request_with_retries
 from pipeline.storage.retries import RemoteStore
-from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
@@ -36,40 +36,6 @@ _LISTING: Final = 600 << 20
 millions of objects."""
 Named = tuple[str, dict[str, Any] | None]
 """Pair of an input's path or URL, and the input's entry in a store's listing (None without one)."""
-
-
-def listed(inputs: tuple[str, ...]) -> Iterator[str]:
-    """Yield the inputs. Instead of `@FILE`, yield the inputs that FILE lists.
-
-    A list has one input per line. Blank lines and lines that start with # are skipped.
-
-    Raises:
-        InputError: a list cannot be read, is not text, or names no input.
-    """
-    for text in inputs:
-        if not text.startswith("@"):
-            yield text
-            continue
-        refuse_unreachable_inputs([text[1:]])
-        with open_input(text[1:]) as file:
-            try:
-                lines = [
-                    line.strip()
-                    for line in b"".join(iter(lambda: file.read(1 << 20), b""))
-                    .decode("utf-8-sig")
-                    .splitlines()
-                ]
-            except UnicodeDecodeError as error:
-                raise InputError("not a list of inputs: it is not text", source=text[1:]) from error
-        named = [line for line in lines if line and not line.startswith("#")]
-        if not named:
-            raise InputError("this list names no input", source=text[1:])
-        if "-" in named:
-            raise InputError(
-                "this list names standard input (-): give - on the command line instead",
-                source=text[1:],
-            )
-        yield from named
 
 
 def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
@@ -96,8 +62,18 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
         (m for m in glob.glob(text, recursive=True) if os.path.isfile(m)), key=os.fsencode
     )
     if not matches:
-        raise InputError("no file matches", source=text)
+        raise InputError(f"no file matches; {_where_a_glob_ends(text)}", source=text)
     return [(match, None) for match in matches], []
+
+
+def _where_a_glob_ends(text: str) -> str:
+    """Return the place where a glob without a match was looked up, and what to check."""
+    folder = os.path.dirname(text)
+    if folder and not glob.has_magic(folder) and not os.path.isdir(folder):
+        return f"there is no folder {folder}: check its name"
+    if os.path.isabs(text):
+        return "check the pattern"
+    return f"check the pattern, or the current folder, which is {os.getcwd()}"
 
 
 def refuse_inside(out: str, inputs: tuple[str, ...], *, is_dataset: bool = False) -> None:
@@ -110,7 +86,7 @@ def refuse_inside(out: str, inputs: tuple[str, ...], *, is_dataset: bool = False
         InputError: the dataset is inside an input. The message names the input.
     """
     target = local_path(out)
-    for text in listed(
+    for text, place in listed(
         tuple(text for text in inputs if not text.startswith("@") or _may_be_read_twice(text[1:]))
     ):
         if (
@@ -120,9 +96,10 @@ def refuse_inside(out: str, inputs: tuple[str, ...], *, is_dataset: bool = False
         ):
             if is_dataset and _same_folder(target, out, text):
                 raise not_an_input(text, text.rstrip("/"))
-            raise InputError(
-                "the dataset's folder (--out) is inside this input; choose another", source=text
-            )
+            with errors_of_list(place):
+                raise InputError(
+                    "the dataset's folder (--out) is inside this input; choose another", source=text
+                )
 
 
 def _may_be_read_twice(path: str) -> bool:
@@ -168,7 +145,7 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
                 request_with_retries(remote, lambda: fs.glob(path, detail=True), _LISTING),
             )
             if not matches:
-                raise InputError("no object matches", source=text)
+                raise InputError("no object matches; check the pattern", source=text)
             refuse_remote_part(text, matches)
             return list(matches.items()), []
         if kind == "missing":
@@ -189,7 +166,7 @@ def _similar_object(fs: Any, path: str, text: str) -> str:
     """Return a hint about a missing object: an object of a similar name in the same folder, or ""
     if there is none or the folder cannot be listed."""
     folder, _, name = path.rstrip("/").rpartition("/")
-    with suppress(Exception):  # the missing object is the error to report
+    with suppress(InputError), input_errors(text):  # the missing object is the error to report
         names = [found.rstrip("/").rpartition("/")[2] for found in fs.ls(folder, detail=False)]
         for close in similar_names(name, names):
             return f"; did you mean {text.rstrip('/').removesuffix(name)}{close}?"

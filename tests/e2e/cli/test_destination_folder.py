@@ -73,7 +73,7 @@ def test_a_failed_build_names_the_files_that_it_leaves(run: Run, corpus: Path) -
     done = run("preprocess", corpus, headers, "--out", out)  # the user may replace one of the files
     assert done.returncode == 1
     error, note = done.stderr.splitlines()[-2:]
-    assert error == f"thdpack preprocess: {headers}:2: no residue in this file"
+    assert error.startswith(f"thdpack preprocess: {headers}:2: no residue in this file; FASTA has")
     assert note.startswith(f"unfinished files of this build: {out}/.build/. To discard the build")
     earlier = {path.name for path in (out / ".build").iterdir()}
     again = run("preprocess", headers, "--out", out)  # does not remove an earlier build's files
@@ -130,7 +130,7 @@ def test_a_failed_build_without_results_leaves_nothing(run: Run, corpus: Path) -
     done = run("preprocess", empty, "--out", out)
     assert (done.returncode, done.stderr) == (
         1,
-        f"thdpack preprocess: {empty}: the file is empty\n",
+        f"thdpack preprocess: {empty}: the file is empty; write or download it again\n",
     )
     assert not out.exists()
 

@@ -111,4 +111,17 @@ def test_a_record_is_found_by_its_ordinal_unless_another_record_has_this_id(
     assert run("inspect", dataset, "--record", "1").stdout.startswith("0: record 1, ")
     assert run("inspect", dataset, "--record", "0").stdout.startswith("0: record 1, ")
     for name in ("2", "9" * 30):
-        assert f"or ordinal '{name}'; an id is" in run("inspect", dataset, "--record", name).stderr
+        done = run("inspect", dataset, "--record", name)
+        assert done.returncode == 2
+        assert f"or ordinal '{name}'; an id is" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["p69906", "P69905.1", "HBA_HUMN", "sp|P69905|HBA_HUMA"])
+def test_the_error_for_a_record_that_is_missing_names_a_similar_one(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "x.fasta").write_text(">sp|P69905|HBA_HUMAN Hemoglobin\nMKTAY\n>\nMKVAY\n")
+    dataset = preprocess(tmp_path / "x.fasta", tmp_path / "d")
+    done = run("inspect", dataset, "--record", name)
+    assert done.returncode == 2
+    assert re.search(r"did you mean (P69905|HBA_HUMAN|sp\|P69905\|HBA_HUMAN)\?$", done.stderr)

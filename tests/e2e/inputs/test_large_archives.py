@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.inputs.residues import BINARY_DATA
 from tests.helpers.data.archives import bgzip, in_parts, skippable, zstandard
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes import started
@@ -114,7 +115,7 @@ def test_an_error_in_a_later_section_names_the_line_of_the_whole_text(
         way("preprocess", path, "--out", tmp_path / "out", *more).stderr
         for way, more in ((run, ()), (lambda *w: run_process(*w, **SIZES), WORKERS))
     ]
-    message = f"thdpack preprocess: {path}:{line}: byte 0x00: binary data\n"
+    message = f"thdpack preprocess: {path}:{line}: byte 0x00: {BINARY_DATA}\n"
     assert message in said[0]
     assert message in said[1]
 

@@ -175,4 +175,6 @@ def test_the_error_for_an_empty_pipe_names_standard_input_as_the_input(
         done = run(*words, stdin=b"")
         assert done.returncode == 1
         said = done.stderr.splitlines()[-1]
-        assert said.startswith(f"thdpack {words[0]}: standard input: the file is empty"), said
+        assert said.startswith(
+            f"thdpack {words[0]}: standard input: empty: the command in front"
+        ), said

@@ -165,11 +165,24 @@ def test_the_block_size_of_the_csv_reader_does_not_change_the_dataset(
         ),
         (
             b"id;sequence\nx;MK\n",
-            ":1: no column 'sequence' in the header line, which has id;sequence; "
+            ":1: no column 'sequence' in the header line, which has only id;sequence; "
             "its columns are separated by ';': save",
         ),
-        (b"id,sequence\na,MK\n\nb,MK,3\n", ":4: 3 columns, expected 2 as in the header line"),
-        (b"id,sequence\na,MK\n" * 9 + b"b,M\xff\n", ":19: not UTF-8: save the file"),
+        (
+            b"id,sequence\na,MK\n\nb,MK,3\n",
+            ":4: 3 columns, expected 2 as in the header line: put",
+        ),
+        (b"id,sequence\na\n", ":2: 1 column, expected 2 as in the header line: complete this line"),
+        (
+            b"name\na\n",
+            ":1: no column 'sequence' in the header line, which has only name; choose",
+        ),
+        (b"\nid,sequence\n", ":1: an empty line, expected the names of columns, such as id,seq"),
+        (b"id,\x00\x01\na,b\n", ":1: not text, but binary data: give FASTA, or a table"),
+        (
+            b"id,sequence\na,MK\n" * 9 + b"b,M\xff\n",
+            ":19: not UTF-8: save the file in UTF-8, as in",
+        ),
         (b'id,sequence\na,MK\nb,"MKT\nc,AK\nd,CK\n', ':3: a value begins with a quote (") and'),
         (b'id,sequence\na,MK\nb,"MKT\nc,"AK"\nd,CK\n', ':3: a value begins with a quote (")'),
         (b">a\nMK\n", ":1: a line of FASTA, expected the names of columns; give --format fasta"),
@@ -188,11 +201,23 @@ def test_the_error_for_invalid_csv_names_the_file_and_the_fault(
     assert f"\nthdpack preprocess: {path}{said}" in f"\n{done.stderr}"
 
 
-def test_fasta_that_is_read_as_csv_gives_the_remedy(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "expected"),
+    [
+        ("csv", "the names of columns"),
+        ("parquet", "format parquet"),
+        ("arrow", "format arrow"),
+        ("swiss", "format swiss"),
+        ("genbank", "format genbank"),
+    ],
+)
+def test_fasta_that_is_read_in_another_format_gives_the_remedy(
+    run: Run, tmp_path: Path, format: str, expected: str
+) -> None:
     (path := tmp_path / "x.fasta").write_bytes(b">a|b,c\nMK\n")
-    done = run("preprocess", path, "--format", "csv", "--out", tmp_path / "out")
-    said = f"{path}:1: a line of FASTA, expected the names of columns; omit --format"
-    assert (done.returncode, done.stderr) == (1, f"thdpack preprocess: {said}\n")
+    done = run("preprocess", path, "--format", format, "--out", tmp_path / "out")
+    said = f"{path}:1: a line of FASTA, expected {expected}; give --format fasta"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"thdpack preprocess: {said}")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,23 @@ def test_a_run_fails_if_its_last_validation_loss_is_not_finite(
     assert (state["best"], state["sound"]) == ({"loss": None, "checkpoint": ""}, False)
 
 
+@pytest.mark.parametrize("every", [0, 1])
+def test_too_many_skipped_steps_end_a_run_with_a_remedy_that_suits_its_checkpoints(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int
+) -> None:
+    words = ("--max-bad-steps", "2", "--validate-every", "0", "--checkpoint-every", str(every))
+    with pytest.raises(SystemExit) as stopped:
+        train(many_shards, tmp_path / "run", *DIVERGES[:4], *words)
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "were skipped, because their loss or gradient was not finite; " in said
+    assert ". Before that, lower --learning-rate (it is 1e+30)" in said
+    assert ("there is no checkpoint yet: the same command starts again" in said) is not bool(every)
+    assert said.endswith("; if steps are skipped again, start again in another --out") is bool(
+        every
+    )
+
+
 def test_a_finite_validation_loss_after_a_nan_becomes_the_best(
     many_shards: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

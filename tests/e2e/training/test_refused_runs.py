@@ -46,7 +46,10 @@ main([word.replace("RANK", os.environ["RANK"]) for word in sys.argv[1:]])
     ("options", "message"),
     [
         (("--seed", "5"), "holds a run with --seed 0, not 5"),
-        (("--layers", "3"), "another model"),
+        (
+            ("--layers", "3", "--hidden-size", "64"),
+            " (--layers 2, not 3; --hidden-size 32, not 64): give the model of that run, or choose",
+        ),
         (("--buckets-per-step", "8"), "2 buckets per step, not 8"),
         (("--mask-probability", "0.2"), "--mask-probability 0.15, not 0.2"),
         (("--resume", "never"), "--resume is never"),
@@ -158,8 +161,9 @@ def test_a_resume_refuses_another_dataset_and_accepts_a_moved_copy_of_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     build_here(sample, tmp_path / "other", capacity=512, max_seq_len=256)
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as stopped:
         train(tmp_path / "other", cut(whole, tmp_path / "run", 8))
+    assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert f"a run on another dataset, {many_shards}: use the --data of that run" in said
     moved = shutil.copytree(many_shards, tmp_path / "moved")
@@ -178,8 +182,9 @@ def test_a_resume_says_that_the_dataset_has_changed_if_its_path_is_the_same(
     shutil.rmtree(data)
     build_here(sample, data, capacity=512, max_seq_len=256)
     capsys.readouterr()
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as stopped:
         train(data, run, "--warmup-steps", "0", steps=2)
+    assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert f"{run} holds the state of a run on {data}, which has changed since" in said
     assert "--variants N --out OTHER" in said

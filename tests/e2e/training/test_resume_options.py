@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.processes.runs import arguments, cut, losses, train
-from trainer.config import OptimizerOptions
+from trainer.config import PRESETS, OptimizerOptions
 from trainer.start.resume_options import __doc__ as table
+from trainer.start.resume_options import with_warmup_of
 from trainer.train import main
 
 CHANGED = {
@@ -79,11 +80,13 @@ def test_a_finished_run_keeps_its_files_and_announces_no_changed_option(
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
     before = contents(out)
-    train(many_shards, out, "--learning-rate", "0.5", "--keep-last", "1", steps=12)
-    said = capsys.readouterr().err
-    assert "the run has done 16 steps, more than --steps 12 (a larger" in said
-    assert "changed from here" not in said
-    assert contents(out) == before
+    for steps in (12, 1):  # fewer than the warm-up of this run needs
+        train(many_shards, out, "--learning-rate", "0.5", "--keep-last", "1", steps=steps)
+        said = capsys.readouterr().err
+        assert f"the run has done 16 steps, more than --steps {steps} (a larger" in said
+        assert "changed from here" not in said
+        assert "warm-up" not in said
+        assert contents(out) == before
 
 
 def test_a_resume_with_more_steps_announces_the_next_and_the_last_learning_rate(
@@ -159,17 +162,14 @@ def test_a_resume_with_another_batch_is_refused_and_the_error_gives_the_batch_of
         assert f"{out} holds a run of {buckets} buckets per step, {said}" in message
 
 
-def test_a_resume_is_refused_if_the_warm_up_of_the_run_is_too_long_for_the_new_steps(
-    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = cut(whole, tmp_path / "run", 8)
-    with pytest.raises(SystemExit):
-        train(many_shards, out, steps=1)
-    said = capsys.readouterr().err
-    assert (
-        f"{out} holds a run with a warm-up of 1 steps, chosen for --steps 16 and too long" in said
-    )
-    assert "or change the warm-up with --warmup-steps 0" in said
+def test_a_resume_is_refused_if_the_warm_up_of_the_run_is_too_long_for_the_new_steps() -> None:
+    _, preset = PRESETS["esm2-tiny"]
+    before = replace(preset, optimizer=replace(preset.optimizer, warmup_steps=10))
+    options = replace(preset, optimizer=replace(preset.optimizer, steps=6))
+    said = "holds a run with a warm-up of 10 steps, chosen for --steps 100 and too long for --ste"
+    with pytest.raises(ValueError, match=said):
+        with_warmup_of(before, options, 5)
+    assert with_warmup_of(before, options, 6).optimizer.warmup == 0  # no step is left
 
 
 def test_a_resume_without_a_number_of_steps_keeps_the_number_of_the_run(

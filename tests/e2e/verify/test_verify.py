@@ -282,6 +282,13 @@ def test_verify_json_prints_one_object_with_the_same_exit_codes(dataset: Path, r
     assert told["files"] == len(manifest.files())
     assert told["bytes"] == sum((dataset / entry.name).stat().st_size for entry in manifest.files())
     assert told["seconds"] > 0
+    assert told["unnamed"] == []
+    (other := dataset / "train" / "other.arrow").touch()
+    assert json.loads(run("verify", dataset, "--json").stdout)["unnamed"] == ["train/other.arrow"]
+    done = run("verify", dataset)
+    assert done.returncode == 0
+    assert done.stderr.startswith("note: no generation names 1 file, so readers ignore it: train/o")
+    other.unlink()
     removed = dataset / manifest.files()[0].name
     removed.unlink()
     done = run("verify", dataset, "--json")

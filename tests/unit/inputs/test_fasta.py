@@ -107,9 +107,9 @@ def test_unusual_text_is_read_as_documented(text: bytes, expected: list[tuple[st
         (b">a\nMK\n>b\nM\x00K\n", 4, "binary"),
         (b">a\nMK\n>b\x00\nMK\n", 3, "binary"),
         (b">a\nMK\n;\x00\n", 3, "binary"),
-        (b">a\r\nMK\r\n>b\r\nM\xe5\r\n", 4, "not UTF-8"),
+        (b">a\r\nMK\r\n>b\r\nM\xe5\r\n", 4, "not UTF-8: .*; convert text to UTF-8, as in `iconv"),
         (b">a\nMK\t\x07\n", 2, "binary"),
-        (b"\x89PNG\r\n\x1a\n", 1, "not text, but binary data"),
+        (b"\x89PNG\r\n\x1a\n", 1, "not text, but binary data: give FASTA, or a table"),
     ],
 )
 def test_broken_text_is_an_error_that_names_its_line(text: bytes, line: int, message: str) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -260,3 +261,16 @@ def test_the_error_for_a_missing_object_names_an_object_of_a_similar_name() -> N
             found(f"memory://typo/{wrong}")
     with pytest.raises(InputError, match=r"no such file$"):
         found("memory://typo/other.fasta")
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"), [(PermissionError(13, "denied"), InputError), (KeyError("x"), KeyError)]
+)
+def test_a_folder_that_cannot_be_listed_gives_no_hint_and_hides_no_other_error(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: type[Exception]
+) -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/closed/uniref50.fasta.gz", b"")
+    monkeypatch.setattr(fs, "ls", Mock(side_effect=raised))
+    with pytest.raises(expected, match=r"no such file$|x"):
+        found("memory://closed/uniref50.fasta")

@@ -35,7 +35,7 @@ def corpus(tmp_path: Path) -> Path:
             ":5: line 2 and line 5 have the same Entry, 'P1': remove one of them",
         ),
         ("x,ENTRY\n1,P1\n2,\n", ":3: this row has no value in the key column 'ENTRY'"),
-        ("Entry,x\nP1,2\nP2\n", ":3: 1 columns, expected 2 as in the header line"),
+        ("Entry,x\nP1,2\nP2\n", ":3: 1 column, expected 2 as in the header line: complete this"),
         ("Entry,x\n", "the table has no rows"),
     ],
 )

@@ -70,7 +70,15 @@ def test_no_earlier_file_changes_and_a_reader_returns_the_same_buckets(
     out = grow(run, inputs[:2], tmp_path / "out", [1, 1], *OPTIONS)
     before = digest(out)
     buckets = read_epoch(out)
-    run("append", out, "--retire", ids, **SIZES)
+    dry = run("append", out, "--retire", ids, "--dry-run").stdout.splitlines()
+    assert digest(out) == before
+    done = run("append", out, "--retire", ids, **SIZES)
+    lines = dict(line.strip().split("  ", 1) for line in done.stdout.splitlines() if "  " in line)
+    assert dry == [
+        f"would add generation 3 to {out}",
+        f"would retire {lines['retired']}",
+        f"warning: {lines['warning']}",
+    ]
     after = digest(out)
     assert {name for name in before if before[name] != after.get(name)} == {"manifest.json"}
     assert after["generations/2.json"] == before["manifest.json"]
