@@ -14,7 +14,10 @@ from torch import Tensor
 from pipeline.reader import ShardReader
 from tests.gpu.runs_8m import arguments_8m, losses, run_8m
 from trainer import precision
-from trainer.config import parse
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.run_lock import RunLock
+from trainer.checkpoints.run_state import BestValidation, RunState
+from trainer.config import TrainOptions, parse
 from trainer.distributed.topology import process_group
 from trainer.model.esm2 import Esm2
 from trainer.run import TrainingRun
@@ -170,3 +173,24 @@ def test_scaling_state_and_weights_are_bit_identical_after_a_resume(
     assert all(bool((expected[name] != 1).any()) for name in scales)  # 1 is the initial scale
     assert found.keys() == expected.keys()
     assert not [name for name in expected if not torch.equal(found[name], expected[name])]
+
+
+def test_a_checkpoint_is_written_without_waiting_for_work_of_the_gpu(tmp_path: Path) -> None:
+    state = RunState(
+        step=1,
+        tokens=0,
+        applied=1,
+        best=BestValidation(),
+        sound=True,
+        reader={},
+        options=TrainOptions(),
+    )
+    tensors = {f"model.{n}": torch.full((1 << 20,), n, device="cuda") for n in range(64)}
+    with process_group() as topology:
+        checkpoints = Checkpoints(tmp_path, topology, RunLock(tmp_path / "lock"), keep_last=1)
+        checkpoints.save(state, tensors)
+        torch.cuda._sleep(40_000_000_000)  # cycles: 20 seconds
+        end = torch.cuda.Event()
+        end.record()
+        checkpoints.wait()
+        assert not end.query()

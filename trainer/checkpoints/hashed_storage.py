@@ -62,7 +62,9 @@ class HashedWriter(FileSystemWriter):
         """Args:
         others: content of the files without tensors, by name. Only rank 0 writes these files.
         """
-        super().__init__(folder, sync_files=True)
+        # The tensors are in host memory already. With torch's default, the thread that writes them
+        # would wait for all launched work of the GPU each time it has written 10 MB.
+        super().__init__(folder, sync_files=True, per_thread_copy_ahead=0)
         self._folder, self._others = folder, others
         self.fs = self._files = _HashedFiles()
 
