@@ -74,6 +74,10 @@ class MissingPackageError(InputError, OptionError):
     """A URL needs a package that is not installed. The command line exits with 2."""
 
 
+class UrlError(InputError, OptionError):
+    """A URL is misspelt or names no bucket. The command line exits with 2."""
+
+
 class NoResidueError(InputError):
     """None of the inputs of a build holds a residue. The same command would fail again."""
 

@@ -10,6 +10,7 @@
 #     reduce   at most SIZE pods
 #     commit   one pod with COMMIT_CPUS cores
 # To resume after a failure or Ctrl-C, run the same command again. Finished tasks are then skipped.
+# If thdpack refuses an option or input (exit code 2), correct it first.
 # Variables:
 #     INPUTS, OPTIONS  inputs and options of `thdpack plan-tasks`. Globs reach thdpack unexpanded.
 #                      Quote a word with spaces: INPUTS="'s3://my corpora/*.gz' s3://more/b.fasta"
@@ -88,6 +89,10 @@ check_place() { # WORD NAME: refuse a path that pods cannot read
 check_number() { # VALUE NAME
     case "$1" in '' | *[!0-9]* | 0*) refuse "$2 is '$1', expected a whole number from 1" ;; esac
 }
+check_memory() { # VALUE NAME
+    [[ $1 =~ ^([0-9]{7,}|[0-9]+(\.[0-9]+)?(Mi|Gi|Ti|M|G|T))$ && $1 =~ [1-9] ]] ||
+        refuse "$2 is '$1', expected a size such as 2Gi or 500Mi"
+}
 json() { # print a JSON list of the lines of standard input; $$ is a $ that Kubernetes keeps
     sed 's/\\/\\\\/g; s/"/\\"/g; s/\$/$$/g; s/^/"/; s/$/"/' | paste -s -d , - | sed 's/.*/[&]/'
 }
@@ -116,7 +121,8 @@ POD_STATES='{range .items[*]}{.metadata.name}|'
 POD_STATES+='{.metadata.labels.batch\.kubernetes\.io/job-completion-index}|{.status.phase}|'
 POD_STATES+='{.status.containerStatuses[*].state.waiting.reason}|'
 POD_STATES+='{.status.conditions[?(@.reason=="Unschedulable")].reason}|'
-POD_STATES+='{.status.containerStatuses[*].state.terminated.reason}{"\n"}{end}'
+POD_STATES+='{.status.containerStatuses[*].state.terminated.reason}|'
+POD_STATES+='{.status.containerStatuses[*].state.terminated.exitCode}{"\n"}{end}'
 
 job_state() { # print the state of the Job, or nothing if there is no such Job
     kube get job "$JOB" --ignore-not-found -o "jsonpath=$JOB_STATE"
@@ -129,9 +135,15 @@ succeeded_pod() { pod_states | awk -F '|' '$3 == "Succeeded" { pod = $1 } END { 
 
 run_job() { # NAME COMPLETIONS ARGS CPUS MEMORY: run a Job, or join the same Job, and wait for it
     JOB=$1
-    local state
-    state=$(job_state 2> /dev/null) || fail "kubectl cannot read Jobs. Check the cluster and your rights with:" \
-        "$(shown get jobs)"
+    local state errors reason
+    errors=$(mktemp)
+    if ! state=$(job_state 2> "$errors"); then
+        reason=$(tail -n 1 "$errors")
+        rm -f "$errors"
+        fail "kubectl cannot read Jobs${reason:+ ($reason)}. Check the cluster and your rights" \
+            "with: $(shown get jobs)"
+    fi
+    rm -f "$errors"
     case "$state" in
     *'|'*Complete*'|'* | *'|'*Failed*'|'*) # replaced, because files of its tasks may be gone
         kube delete job "$JOB" --cascade=foreground > /dev/null
@@ -195,15 +207,18 @@ notice_waiting_pod() { # LOOKS: say once why a pod does not start; changes `said
 }
 
 report_failure() { # MESSAGE INDEXES: print the log of the pod that failed, and exit
-    local failed pod reason
+    local failed pod reason code
     failed=$(pod_states | awk -F '|' -v index_="${2%%[,-]*}" '
-        $3 == "Failed" && (index_ == "" || $2 == index_) { pod = $1 "|" $6 }
+        $3 == "Failed" && (index_ == "" || $2 == index_) { pod = $1 "|" $6 "|" $7 }
         END { print pod }')
-    IFS='|' read -r pod reason <<< "$failed"
+    IFS='|' read -r pod reason code <<< "$failed"
     [ -n "$pod" ] || fail "the Job $JOB failed: $1. To see why, run:" \
         "$(shown describe job "$JOB"). $REMEDY"
     echo "The pod $pod ended with ${reason:-an error}. The last lines of its log:" >&2
     kube logs "$pod" --tail=20 | sed 's/^/    /' >&2 || true
+    [ "$code" != 2 ] || fail "the Job $JOB failed, because thdpack refused an option or input" \
+        "(exit code 2). For the whole log, run: $(shown logs "$pod"). Correct INPUTS, OPTIONS or" \
+        "DATASET, and run the script again"
     case "$reason" in
     OOMKilled) fail "the Job $JOB failed, because a pod needed more memory than its limit. Set" \
         "MEMORY or, for the commit, COMMIT_MEMORY to more. $REMEDY" ;;
@@ -221,8 +236,14 @@ TEMPLATE=$(dirname "${BASH_SOURCE[0]}")/job.yaml
 check_number "$SIZE" SIZE
 check_number "$PARALLELISM" PARALLELISM
 check_number "$COMMIT_CPUS" COMMIT_CPUS
+check_memory "$MEMORY" MEMORY
 [[ $POLL =~ ^[0-9]*\.?[0-9]+$ && $POLL =~ [1-9] ]] || refuse "POLL is '$POLL', expected seconds"
 COMMIT_MEMORY=${COMMIT_MEMORY:-$((COMMIT_CPUS * 2))Gi}
+check_memory "$COMMIT_MEMORY" COMMIT_MEMORY
+case "$MOUNT" in
+/*) ;;
+*) refuse "MOUNT is '${MOUNT:-/}', expected the path of a folder from /, such as /data" ;;
+esac
 INPUT_WORDS=$(words "$INPUTS" INPUTS)
 OPTION_WORDS=$([ -z "${OPTIONS:-}" ] || words "$OPTIONS" OPTIONS)
 ! printf '%s' "${INPUTS}${OPTIONS:-}$DATASET$MOUNT" | tr '\n' ' ' | grep -q '[[:cntrl:]]' ||

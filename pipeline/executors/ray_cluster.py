@@ -2,8 +2,8 @@
 
 The process that runs the build is called the driver. Ray runs a task again when its worker or node
 dies. This is safe, because a task writes the same bytes every time. Tasks read and write files
-directly, so Ray transfers only tasks and results, a few KB each. Ray takes 3 to 5 seconds to start.
-On a single machine, use processes instead.
+directly, so Ray transfers only tasks and results, a few KB each. Ray takes 3 to 11 seconds to
+start. On a single machine, use processes instead.
 """
 
 from __future__ import annotations

@@ -7,23 +7,25 @@ import gc
 import logging
 import os
 import signal
-import socket
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.executors.ray_address import refuse_unanswered
 from schemas.errors import BuildError, OptionError
 from schemas.text.phrases import install_command
 
 RETRIES: Final = 8
 """Maximum number of retries of a task whose worker or node died."""
-_CONNECT_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 80 << 20
 """Size of Ray's object store in bytes. The store stays almost empty, so its size is about the
 minimum that Ray accepts."""
-
+_DETAILS: Final = "RAY_BACKEND_LOG_LEVEL"
+"""Variable of Ray. If the user sets it, the messages that Ray prints itself are not hidden."""
+_LOGS: Final = "Ray's logs, in /tmp/ray/session_latest/logs of each machine, have the details"
 
 _first_task: Any = None
 """The task that `join` submitted."""
@@ -89,7 +91,7 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
         BuildError: the cluster does not answer.
     """
     if address is not None:
-        _refuse_unanswered(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
+        refuse_unanswered(address)
     own = (
         {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
         if address is None
@@ -97,13 +99,15 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
     )
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            address=address or "local",
-            job_config=_job_config(ray, address),
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **own,
-        )
+        with _own_lines_hidden() if address is not None else nullcontext():
+            ray.init(
+                address=address or "local",
+                job_config=_job_config(ray),
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **own,
+            )
+        _silence_listener(ray)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
         # replace Ray's message for `auto`, which names options of Ray's commands
         if address == "auto" and "RAY_ADDRESS" not in os.environ:
@@ -116,7 +120,8 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
                 f"the cluster does not accept the connection ({error}). Run the build on a machine "
                 "where `ray start` ran. If the cluster checks tokens, as newer versions of Ray do "
                 "by default, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to its token, which is in "
-                "~/.ray/auth_token on the machine where it was started"
+                "~/.ray/auth_token on the machine where it was started. To see Ray's own messages, "
+                f"set {_DETAILS}=info"
             )
         raise BuildError(f"--ray-address {address}: {reason}") from error
     finally:
@@ -137,39 +142,47 @@ def use_token() -> None:
         os.environ["RAY_AUTH_MODE"] = "token"
 
 
-def _job_config(ray: Any, address: str | None) -> Any:
+def _job_config(ray: Any) -> Any:
     """Return settings that make workers import our packages, not packages of the current folder.
 
     Ray puts the current folder of the driver (the process that runs the build) first on its
-    workers' sys.path unless `_client_job` is set. For Ray's client and for submitted jobs, return
-    None, because Ray itself sets the path.
+    workers' sys.path unless `_client_job` is set. For submitted jobs, return None, because Ray
+    itself sets the path.
     """
-    if (address or "").startswith("ray://") or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
+    if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
         return None
     folder = str(Path(__file__).parents[2])
     return ray.job_config.JobConfig(_client_job=True, _py_driver_sys_path=[folder])
 
 
-def _refuse_unanswered(address: str) -> None:
-    """Refuse an address at which nothing listens. Ray itself would keep trying.
+@contextmanager
+def _own_lines_hidden() -> Iterator[None]:
+    """Hide what Ray writes about a connection that fails: up to 20 lines, and ours says it in one.
 
-    Raises:
-        BuildError: nothing accepts connections at a `host:port`.
-        OptionError: the address has no port.
+    Ray's compiled part writes to file descriptor 2, and before the connection it ignores all
+    settings of its log. If the connection succeeds, the lines are shown afterwards.
     """
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not port.isdigit():
-        if "://" not in address and address not in ("auto", "local"):
-            raise OptionError(
-                f"--ray-address {address}: expected auto or HOST:PORT, such as {host or port}:6379"
-            )
+    if _DETAILS in os.environ:
+        yield
         return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-        raise BuildError(
-            f"--ray-address {address}: no cluster answers ({error.strerror or error})"
-        ) from error
+    with tempfile.TemporaryFile() as lines:
+        sys.stderr.flush()
+        shown = os.dup(2)
+        os.dup2(lines.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)
+        lines.seek(0)
+        os.write(2, lines.read())
+
+
+def _silence_listener(ray: Any) -> None:
+    """Silence the thread of Ray that prints messages of the cluster, such as the last 20 lines of
+    a log. It would print them on standard output, where scripts read the objects of --log-json."""
+    if _DETAILS not in os.environ:
+        ray._private.worker._worker_logs_enabled = False
 
 
 @contextmanager
@@ -186,8 +199,13 @@ def cluster_errors(ray: Any) -> Iterator[None]:
         raise BuildError(
             f"Ray gave up: {str(error).strip().splitlines()[-1]}; run the same command to resume"
         ) from error
+    except ray.exceptions.LocalRayletDiedError as error:
+        raise BuildError(
+            "Ray's process on this machine (raylet) was killed or ended. Start the cluster again, "
+            f"and run the same command to resume. {_LOGS}"
+        ) from error
     except (ray.exceptions.RayError, ConnectionError) as error:
         raise BuildError(
             f"Ray gave up ({type(error).__name__}): workers were killed {RETRIES + 1} times, "
-            "or memory ran out; run the same command to resume"
+            f"or memory ran out; run the same command to resume. {_LOGS}"
         ) from error

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 from urllib.parse import urlsplit
 
-from schemas.errors import InputError, MissingPackageError
+from schemas.errors import InputError, MissingPackageError, UrlError
 from schemas.text.phrases import install_command
 from schemas.text.redact import holds_secret
-from schemas.text.url_spelling import corrected_url
+from schemas.text.url_spelling import corrected_url, url_with_bucket
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -27,6 +27,8 @@ is no limit as long as bytes arrive."""
 
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "hf": "hf"}
 """Extra of thdpack that each protocol needs."""
+_PACKAGES: Final = dict.fromkeys(("az", "abfs", "abfss"), "adlfs")
+"""Package that each protocol without an extra needs."""
 
 _COMMIT: Final = re.compile(r"hf://datasets/[^/@]+/[^/@]+@[0-9a-f]{40}(/|$)")
 """Pattern of a URL that names a commit of the Hugging Face Hub, whose files never change."""
@@ -64,14 +66,27 @@ def is_url(path: str) -> bool:
     """Return whether `path` is a URL.
 
     Raises:
-        InputError: the path is a misspelt URL, such as S3://, s3:/ or s3//.
+        UrlError: see `_refuse_misspelt`.
+    """
+    _refuse_misspelt(path)
+    return "://" in path or path.startswith("simplecache::")
+
+
+def _refuse_misspelt(path: str) -> None:
+    """Refuse a misspelt URL, such as S3://, s3:/ or s3//, and a URL without a bucket, such as
+    s3:///folder.
+
+    Raises:
+        UrlError: the message shows the correct form.
     """
     if (url := corrected_url(path)) is not None:
-        raise InputError(
+        raise UrlError(
             f"a URL has a scheme in lower case, a colon and two slashes: write {url}",
             source=url if holds_secret(url) else path,  # errors redact only a correct URL
         )
-    return "://" in path or path.startswith("simplecache::")
+    if (pattern := url_with_bucket(path)) is not None:
+        noun = "container" if "CONTAINER" in pattern else "bucket"
+        raise UrlError(f"the URL names no {noun}: write {pattern}", source=path)
 
 
 def file_system(url: str) -> tuple[AbstractFileSystem, str]:
@@ -79,10 +94,12 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 
     Raises:
         MissingPackageError: no file system is installed for the protocol.
+        UrlError: see `_refuse_misspelt`.
         InputError: the URL has a secret, or the user's S3 endpoint is invalid.
     """
     import fsspec
 
+    _refuse_misspelt(url)
     if "http://" not in url and "https://" not in url and holds_secret(url):
         raise InputError(
             "credentials do not belong in a store's URL: "
@@ -98,12 +115,16 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 def _cannot_open(url: str, error: Exception) -> str:
     """Return why fsspec cannot open URLs of this protocol, with one remedy."""
     protocol = url.partition("://")[0]
-    extra = _EXTRAS.get(protocol)
-    if extra is None and isinstance(error, ImportError):
-        return f"cannot open {protocol}://: {error}"  # fsspec names the package to install
-    if extra is None:
+    is_unknown = "Protocol not known" in str(error)
+    if not isinstance(error, ImportError) and not is_unknown:
+        return f"cannot open {protocol}://: {error}"  # for example, the account is missing
+    if extra := _EXTRAS.get(protocol):
+        return f"cannot open {protocol}://, which needs the extra {extra}: {install_command(extra)}"
+    if name := _PACKAGES.get(protocol):
+        return f"cannot open {protocol}://, which needs the package {name}: pip install {name}"
+    if is_unknown:
         return f"cannot open {protocol}:// ({error}); install the fsspec package for {protocol}://"
-    return f"cannot open {protocol}://, which needs the extra {extra}: {install_command(extra)}"
+    return f"cannot open {protocol}://: {error}"  # fsspec names the package to install
 
 
 def _options(url: str) -> dict[str, Any]:

@@ -69,10 +69,11 @@ def read_holder(path: Path) -> Holder | None:
 def holder_of(path: Path) -> str:
     """Return who holds a lock, such as "held by pid 7 on node1 since … UTC: thdpack watch …".
 
-    Return "" if the file does not say it.
+    Return "" if the file does not say it, or names a process that has ended. The latter happens
+    because holders of a shared lock, such as `thdpack run-task`, do not write into the file.
     """
     holder = read_holder(path)
-    if holder is None:
+    if holder is None or holder.has_ended:
         return ""
     return f"held by pid {holder.pid} on {holder.host} since {holder.since}: {holder.command}"
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pipeline.storage import retries
 from pipeline.storage.retries import call_with_deadline
 from pipeline.storage.urls import answer_of, custom_endpoint, file_system, is_missing
-from schemas.errors import DatasetError, InputError, MissingPackageError
+from schemas.errors import DatasetError, InputError, MissingPackageError, UrlError
 
 _SECONDS: Final = 5.0
 _S3: Final = ("s3://", "s3a://")
@@ -42,6 +42,7 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
             A web server is asked for the file's size. With None, only a connection is opened.
     Raises:
         MissingPackageError: no file system is installed for the protocol.
+        UrlError: the URL is misspelt or names no bucket.
         DatasetError: nothing answers in time, the bucket is missing, or the store refuses the
             credentials.
     """
@@ -49,7 +50,7 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
         refuse_closed_endpoint(url)
         asked = url.startswith((*_S3, *_GCS)) or (url.startswith(_WEB) and reading is not None)
         said = _fault_of_store(url, reading) if asked else None
-    except MissingPackageError:
+    except (MissingPackageError, UrlError):
         raise
     except InputError as error:
         raise DatasetError(str(error)) from None

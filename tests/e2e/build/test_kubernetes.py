@@ -115,6 +115,8 @@ def test_a_wrong_option_ends_the_build_with_the_log_of_the_plan(
     assert "    thdpack plan-tasks: " in said
     assert "--capacity" in said
     assert f"kubectl logs {pod.name}" in said
+    assert said.endswith("Correct INPUTS, OPTIONS or DATASET, and run the script again\n")
+    assert "same command" not in said
 
 
 GOOD = {"INPUTS": "s3://b/a.fasta", "DATASET": "s3://b/set", "IMAGE": "thdpack"}
@@ -132,6 +134,10 @@ GOOD = {"INPUTS": "s3://b/a.fasta", "DATASET": "s3://b/set", "IMAGE": "thdpack"}
         ({"INPUTS": "'s3://b/a"}, "INPUTS has a quote without its partner: 's3://b/a"),
         ({"SIZE": "0"}, "SIZE is '0', expected a whole number from 1"),
         ({"POLL": "abc"}, "POLL is 'abc', expected seconds"),
+        ({"MEMORY": "4"}, "MEMORY is '4', expected a size such as 2Gi or 500Mi"),
+        ({"COMMIT_MEMORY": "8GB"}, "COMMIT_MEMORY is '8GB', expected a size such as 2Gi"),
+        ({"MOUNT": "data"}, "MOUNT is 'data', expected the path of a folder from /, such as"),
+        ({"MOUNT": "/"}, "MOUNT is '/', expected the path of a folder from /, such as /data"),
     ],
 )
 def test_a_script_that_cannot_run_says_in_one_line_what_to_do(
@@ -150,12 +156,12 @@ def test_a_script_that_cannot_run_says_in_one_line_what_to_do(
 def test_without_a_cluster_the_script_says_in_one_line_how_to_see_the_reason(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "kubectl").write_text("#!/bin/sh\nprintf 'refused\\nrefused\\n' >&2; exit 1\n")
+    (tmp_path / "kubectl").write_text("#!/bin/sh\nprintf 'E1\\nNo route\\n' >&2; exit 1\n")
     (tmp_path / "kubectl").chmod(0o755)
     ended = script(tmp_path, **GOOD)
     _, errors = ended.communicate()
     assert ended.returncode == 1
     assert errors == (
-        "preprocess.sh: kubectl cannot read Jobs. Check the cluster and your rights with: "
-        "kubectl get jobs\n"
+        "preprocess.sh: kubectl cannot read Jobs (No route). Check the cluster and your "
+        "rights with: kubectl get jobs\n"
     )

@@ -135,7 +135,7 @@ def test_a_generation_that_does_not_exist_is_wrong_usage(
 
 
 def test_a_store_whose_package_is_not_installed_is_wrong_usage_with_one_remedy(
-    sample: Path, tmp_path: Path
+    run: Run, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "s3fs.py").write_text("raise ImportError")
     words = ("preprocess", sample, "--out", "s3://bucket/dataset")
@@ -144,6 +144,11 @@ def test_a_store_whose_package_is_not_installed_is_wrong_usage_with_one_remedy(
     assert done.stderr == (
         "thdpack preprocess: s3://bucket/dataset: cannot open s3://, which needs the extra s3: "
         f"{install_command('s3')}\n"
+    )
+    monkeypatch.setitem(sys.modules, "adlfs", None)  # imports of this module fail
+    assert refused(run, "preprocess", sample, "--out", "az://container/dataset") == (
+        "az://container/dataset: cannot open az://, which needs the package adlfs: "
+        "pip install adlfs"
     )
 
 

@@ -51,7 +51,8 @@ class Pod:
         """Return the fields that the script asks for."""
         phase = {None: "Pending", 0: "Succeeded"}.get(self.code, "Failed")
         ended = {None: "", 0: "Completed"}.get(self.code, "Error")
-        return f"{self.name}|{self.index}|{phase}|{self.waits_for}||{ended}"
+        code = "" if self.code is None else self.code
+        return f"{self.name}|{self.index}|{phase}|{self.waits_for}||{ended}|{code}"
 
 
 @dataclass

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from contextlib import nullcontext
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +21,9 @@ from pipeline.executors.ray_connection import connect
 from pipeline.executors.registry import EXECUTORS
 from pipeline.storage.local_folder import LocalFolder
 from schemas.errors import BuildError, OptionError
+
+HTTP2_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""First bytes of each server of HTTP/2, such as Ray's."""
 
 
 def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
@@ -33,20 +40,81 @@ def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
     assert "`--address`" not in str(raised.value)
 
 
-def test_a_failed_connection_names_the_machines_and_the_token_as_remedies() -> None:
+@contextmanager
+def server(answer: bytes) -> Iterator[str]:
+    """Start a server that answers the first bytes of one client; return its HOST:PORT."""
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client:
+            client.recv(100)
+            client.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def test_a_failed_connection_names_the_machines_and_the_token_and_hides_the_lines_of_ray(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     def init(**options: Any) -> None:
+        os.write(2, b"gcs_client.cc:210: Failed to get cluster ID\n")
         raise ConnectionError("Failed to connect to Ray cluster")
 
     ray = SimpleNamespace(init=init, job_config=SimpleNamespace(JobConfig=lambda **settings: None))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(BuildError, match=r"where `ray start` ran.*RAY_AUTH_MODE=token"):
+    monkeypatch.delenv("RAY_BACKEND_LOG_LEVEL", raising=False)
+    for shown in ("", "gcs_client.cc:210: Failed to get cluster ID\n"):
+        with (
+            server(HTTP2_SETTINGS) as address,
+            pytest.raises(
+                BuildError,
+                match=r"where `ray start` ran.*RAY_AUTH_MODE=token.*RAY_BACKEND_LOG_LEVEL=info",
+            ),
+        ):
             connect(ray, address, None)
+        assert capfd.readouterr().err == shown
+        monkeypatch.setenv("RAY_BACKEND_LOG_LEVEL", "info")
 
 
-def test_an_address_without_a_port_is_refused_with_an_example() -> None:
-    with pytest.raises(OptionError, match=r"expected auto or HOST:PORT, such as localhost:6379"):
-        connect(None, "localhost", None)
+def test_ray_prints_no_messages_of_the_cluster_because_standard_output_is_for_log_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ray = pytest.importorskip("ray")
+    worker = ray._private.worker
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.setattr(worker, "_worker_logs_enabled", True)
+    monkeypatch.delenv("RAY_BACKEND_LOG_LEVEL", raising=False)
+    for shown in (True, False):
+        worker.print_worker_logs({"pid": "raylet", "lines": ["Raylet is terminated"]}, sys.stdout)
+        assert bool(capsys.readouterr().out) == shown
+        connect(ray, None, 1)
+
+
+def test_a_program_other_than_ray_is_refused_because_ray_would_retry_for_minutes() -> None:
+    with (
+        server(b"HTTP/1.0 400 Bad Request\r\n\r\n") as address,
+        pytest.raises(BuildError, match=r"does not answer as Ray does: give the HOST:PORT that"),
+    ):
+        connect(None, address, None)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("localhost", r"^--ray-address localhost: expected auto or HOST:PORT, such as localhost:6"),
+        ("ray://node0:10001", r"addresses with ray:// are not supported: run the build on a mach"),
+        ("auto", r"^--ray-address auto \(RAY_ADDRESS=http://node0:8265\): addresses with http://"),
+    ],
+)
+def test_an_address_of_another_form_is_refused_with_an_example(
+    monkeypatch: pytest.MonkeyPatch, address: str, said: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "http://node0:8265")
+    with pytest.raises(OptionError, match=said):
+        connect(None, address, None)
 
 
 def test_a_node_must_have_the_versions_of_the_driver_and_see_the_same_folder(

@@ -89,6 +89,7 @@ def test_the_slurm_script_requeues_only_failed_jobs_that_made_progress(
         ({}, "this is not a Slurm job. Run: sbatch deploy/slurm/train.sbatch"),
         ({"SLURM_JOB_ID": "7"}, "this job has no GPUs: give sbatch --gpus-per-node"),
         ({"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "8"}, "torchrun is not in PATH"),
+        ({"SHUTDOWN_SECONDS": "5m"}, "SHUTDOWN_SECONDS is '5m', expected a whole number from 1"),
     ],
 )
 def test_a_script_that_cannot_run_says_in_one_line_what_to_do(

@@ -6,7 +6,10 @@ All builds run in this process.
 from __future__ import annotations
 
 import errno
+import fcntl
+import json
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,6 +105,27 @@ def test_builds_succeed_while_nfs_keeps_a_removed_file_and_a_later_build_removes
     monkeypatch.setattr(Path, "unlink", unlink)
     build_here(corpus, out, **SMALL)
     assert not (out / ".build").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("far", "is running here (held by pid 2147483647 on far since today: plan-tasks x); wait"),
+        (os.uname().nodename, "is running here; wait"),  # no process has this pid
+    ],
+)
+def test_a_process_that_has_ended_is_not_named_as_the_other_build(
+    build_here: BuildHere, corpus: Path, tmp_path: Path, host: str, said: str
+) -> None:
+    """`thdpack run-task` holds the lock, but the file names the finished `plan-tasks`."""
+    work = tmp_path / "out" / ".build"
+    work.mkdir(parents=True)
+    holder = {"pid": 2**31 - 1, "host": host, "command": "plan-tasks x", "since": "today"}
+    (work / "lock").write_text(json.dumps(holder))
+    with (work / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(BuildError, match=re.escape(said)):
+            build_here(corpus, work.parent, **SMALL)
 
 
 @pytest.mark.parametrize(
