@@ -13,11 +13,11 @@ from torch import Tensor
 
 from pipeline.reader import ShardReader
 from tests.gpu.runs_8m import arguments_8m, losses, run_8m
+from tests.helpers.run_states import FIRST_STEP
 from trainer import precision
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.run_lock import RunLock
-from trainer.checkpoints.run_state import BestValidation, RunState
-from trainer.config import TrainOptions, parse
+from trainer.config import parse
 from trainer.distributed.topology import process_group
 from trainer.model.esm2 import Esm2
 from trainer.run import TrainingRun
@@ -176,19 +176,10 @@ def test_scaling_state_and_weights_are_bit_identical_after_a_resume(
 
 
 def test_a_checkpoint_is_written_without_waiting_for_work_of_the_gpu(tmp_path: Path) -> None:
-    state = RunState(
-        step=1,
-        tokens=0,
-        applied=1,
-        best=BestValidation(),
-        sound=True,
-        reader={},
-        options=TrainOptions(),
-    )
     tensors = {f"model.{n}": torch.full((1 << 20,), n, device="cuda") for n in range(64)}
     with process_group() as topology:
         checkpoints = Checkpoints(tmp_path, topology, RunLock(tmp_path / "lock"), keep_last=1)
-        checkpoints.save(state, tensors)
+        checkpoints.save(FIRST_STEP, tensors)
         torch.cuda._sleep(40_000_000_000)  # cycles: 20 seconds
         end = torch.cuda.Event()
         end.record()

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from schemas.errors import CheckpointError
+from tests.helpers.run_states import FIRST_STEP
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.run_lock import RunLock
-from trainer.checkpoints.run_state import BestValidation, RunState
-from trainer.config import TrainOptions
 from trainer.distributed.topology import process_group
 
 HISTORY = "scaling.layers.0.proj.scaling_fwd.amax_history"
@@ -20,19 +19,10 @@ HISTORY = "scaling.layers.0.proj.scaling_fwd.amax_history"
 def test_tensors_whose_shapes_differ_from_those_of_the_run_are_refused_with_a_reason(
     tmp_path: Path,
 ) -> None:
-    state = RunState(
-        step=1,
-        tokens=0,
-        applied=1,
-        best=BestValidation(),
-        sound=True,
-        reader={},
-        options=TrainOptions(),
-    )
     saved = {"model.a": torch.ones(3), HISTORY: torch.ones(16, 1), "random.cpu.0": torch.ones(5)}
     with process_group() as topology:
         checkpoints = Checkpoints(tmp_path, topology, RunLock(tmp_path / "lock"), keep_last=1)
-        checkpoints.save(state, saved)
+        checkpoints.save(FIRST_STEP, saved)
         checkpoints.wait()
         for name, shape, message in (
             ("model.a", (4,), "another model"),
