@@ -116,11 +116,11 @@ def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
 
 def test_the_error_for_a_resume_with_another_model_gives_the_preset_or_flags_of_the_run() -> None:
     tiny = parse(["esm2-tiny", "--data", "d"])
-    with pytest.raises(ValueError, match="a run of another model, esm2-tiny: choose another"):
+    with pytest.raises(ValueError, match=r"another model, esm2-tiny \(--layers 2, not 6; --hidden"):
         resumed(parse(["esm2-8m", "--data", "d"]), tiny)
     shaped = parse(["esm2-tiny", "--data", "d", "--layers", "3"])
     flags = "--layers 3 --hidden-size 64 --heads 4 --ffn-size 256"
-    with pytest.raises(ValueError, match=f"another model, {flags}: choose another"):
+    with pytest.raises(ValueError, match=rf"another model, {flags} \(--layers 3, not 2\): give"):
         resumed(tiny, shaped)
 
 
