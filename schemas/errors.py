@@ -103,8 +103,9 @@ class NoGenerationError(ManifestError, OptionError):
     2."""
 
 
-class OtherOptionsError(DatasetError, OptionError):
-    """The options are not those of the existing dataset. The command line exits with 2."""
+class OtherDatasetError(DatasetError, OptionError):
+    """The output folder holds a dataset of other inputs or options. The command line exits with
+    2."""
 
 
 class BuildError(ThdpackError):

@@ -25,7 +25,7 @@ from schemas.errors import (
     NoResidueError,
     NothingKeptError,
     OptionError,
-    OtherOptionsError,
+    OtherDatasetError,
     ThdpackError,
 )
 from schemas.licenses import license_hint
@@ -185,13 +185,12 @@ def refuse_other_dataset(
     Files are compared by name and size. Their content is not read.
 
     Raises:
-        OtherOptionsError: the options differ, and --overwrite was not given.
-        DatasetError: the inputs or the version differ, and --overwrite was not given.
+        OtherDatasetError: options, inputs or version differ, and --overwrite was not given.
     """
     if options.overwrite:
         return
     if existing.generation > 1:
-        raise DatasetError(
+        raise OtherDatasetError(
             f"{out}: has {existing.generation} generations. `thdpack append {out} FASTA` adds "
             "records, `thdpack compact` rewrites the dataset as one build, and --overwrite "
             "replaces it"
@@ -201,7 +200,6 @@ def refuse_other_dataset(
         for name, value in options.shape().items()
         if existing.options.get(name) != value
     ]
-    kind = OtherOptionsError if changed else DatasetError
     changed += _named_file_differences(planned, existing)
     ours = [(source.name, source.bytes) for source in planned.sources]
     theirs = [(entry.name, entry.bytes) for entry in existing.inputs]
@@ -210,12 +208,12 @@ def refuse_other_dataset(
     if existing.version != __version__:
         changed.append(f"thdpack {existing.version} → {__version__}")
     if not changed and options.variants < existing.variants:
-        raise OtherOptionsError(
+        raise OtherDatasetError(
             f"{out}: has {existing.variants} variants, and --variants is {options.variants}: give "
             f"--variants {existing.variants} to keep them, or replace the dataset with --overwrite"
         )
     if changed:
-        raise kind(f"{out}: holds another dataset ({'; '.join(changed)}); {OTHER_OUT}")
+        raise OtherDatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); {OTHER_OUT}")
 
 
 def _named_file_differences(planned: Plan, existing: Manifest) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ class ExecutorKind:
         Raises:
             BuildError: a library is missing, or a cluster does not answer.
     remote: True if tasks may run on other machines, and in another working directory.
+    package: package that `open` imports, if thdpack does not depend on it.
     notice: text for a start of several seconds without an address; empty if the start is quick.
     """
 
     open: Callable[[ExecutorRequest], AbstractContextManager[Executor]]
     remote: bool
+    package: str = ""
     notice: str = ""
 
     def start(
@@ -38,7 +41,7 @@ class ExecutorKind:
         Raises:
             BuildError: a library is missing, or a cluster does not answer.
         """
-        if self.notice and request.address is None:
+        if self.notice and request.address is None and find_spec(self.package):
             note(self.notice)
         return self.open(request)
 
@@ -59,7 +62,10 @@ def _ray(request: ExecutorRequest) -> AbstractContextManager[Executor]:
 EXECUTORS: Final = {
     "processes": ExecutorKind(open=_processes, remote=False),
     "ray": ExecutorKind(
-        open=_ray, remote=True, notice="starting Ray on this machine, which takes several seconds"
+        open=_ray,
+        remote=True,
+        package="ray",
+        notice="starting Ray on this machine, which takes several seconds",
     ),
 }
 """Kinds of executors, by the values of `--executor`."""

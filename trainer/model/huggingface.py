@@ -96,8 +96,7 @@ def _config(folder: Path) -> tuple[dict[str, Any], ModelOptions]:
     check_no_run(folder)
     if (folder / MANIFEST_NAME).exists():
         raise InputError(
-            "this is a dataset, not a model; give the folder of a model, and the dataset as DATA",
-            source=source,
+            "this is a dataset, not a model; give the folder of a model", source=source
         )
     try:
         config = json.loads((folder / CONFIG).read_text())

@@ -203,7 +203,7 @@ def test_overwrite_removes_all_generations(run: Run, inputs: list[Path], tmp_pat
     out = grow(run, inputs[:3], tmp_path / "out", [1, 1, 1], *OPTIONS)
     fresh = grow(run, inputs[3:], tmp_path / "fresh", [1], *OPTIONS)
     done = run("preprocess", inputs[3], "--out", out, *OPTIONS, **SIZES)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "has 3 generations" in done.stderr
     run("preprocess", inputs[3], "--out", out, *OPTIONS, "--overwrite", **SIZES)
     assert digest(out) == digest(fresh)

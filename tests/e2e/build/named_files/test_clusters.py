@@ -290,6 +290,6 @@ def test_the_summary_says_how_many_records_are_in_the_table(
     write_table(tmp_path / "clusters.tsv", [("plain1", "plain1")])
     other = ("--clusters", tmp_path / "clusters.tsv")
     refused = run("preprocess", corpus, "--out", tmp_path / "out", *other, *OPTIONS)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "--overwrite" in refused.stderr
     assert read_manifest(tmp_path / "out").named_files[0].name == "clusters.tsv"
