@@ -52,6 +52,6 @@ def verify_new_files(
     for task, part in zip(tasks, parts, strict=True):
         forget(task, part, damaged, phases.out)
     raise BuildError(
-        "files of the dataset are damaged, and nothing was committed; "
-        "run the same command to write these files again:\n" + "\n".join(problems)
+        "files of the dataset are damaged, and nothing was committed; run the same command again: "
+        "it writes these files again, or names the tasks that do:\n" + "\n".join(problems)
     )

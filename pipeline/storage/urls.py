@@ -154,7 +154,7 @@ def custom_endpoint() -> str | None:
     """Return the endpoint that the environment or a configuration file sets; None for AWS.
 
     Raises:
-        InputError: the endpoint does not begin with http:// or https://.
+        InputError: the endpoint is not an address that begins with http:// or https://.
     """
     named = {
         "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),
@@ -168,7 +168,15 @@ def custom_endpoint() -> str | None:
     setting, endpoint = next(((name, str(url)) for name, url in named.items() if url), ("", ""))
     if not endpoint:
         return None
-    host = urlsplit(endpoint).hostname or ""
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname or "", parts.port  # reading the port checks it
+    except ValueError as error:
+        raise InputError(
+            f"{endpoint!r} is not an address ({error}): write it as http://HOST:PORT, "
+            "without blanks",
+            source=setting,
+        ) from error
     if not host or not endpoint.startswith(("http://", "https://")):
         bare = endpoint.rpartition("://")[2].lstrip("/")
         raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -152,7 +153,7 @@ def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_t
     """With clusters, the list has a link stage and a draw stage."""
     options = [*OPTIONS]
     if clusters:
-        table = tmp_path / "clusters.tsv"
+        table = tmp_path / "all clusters.tsv"  # OPTIONS has to quote this path
         table.write_text("".join(f"made{i // 3}\tmade{i}\n" for i in range(2_000)))
         options += ["--sample-clusters", str(table)]
         whole = digest(preprocess(corpus, tmp_path / "whole", *options, **SIZES))
@@ -168,7 +169,7 @@ def test_the_sbatch_script_gives_the_same_bytes_with_fewer_array_elements_than_t
     values = {
         "INPUTS": f"{corpus.parent}/*.fasta",
         "DATASET": str(out),
-        "OPTIONS": " ".join(options),
+        "OPTIONS": shlex.join(options),
         "SIZE": "2",
         "THDPACK": str(thdpack),
         "SAID": str(said),

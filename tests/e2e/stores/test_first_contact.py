@@ -193,6 +193,16 @@ def test_an_endpoint_without_a_scheme_is_explained(
         )
 
 
+@pytest.mark.parametrize("end", [":9000x", ":99999", ":9000 "])
+def test_an_endpoint_with_a_wrong_port_is_explained(
+    run: Run, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point_s3_at(f"http://localhost{end}", monkeypatch)
+    said = refused(run, *readers_of("s3://bucket/x", tmp_path)[0])
+    assert said.startswith(f"AWS_ENDPOINT_URL: 'http://localhost{end}' is not an address (Port ")
+    assert said.endswith("): write it as http://HOST:PORT, without blanks")
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
