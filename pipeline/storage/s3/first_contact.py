@@ -161,9 +161,14 @@ def refuse_closed_endpoint(url: str) -> None:
     endpoint that the user has set.
 
     Raises:
-        InputError: the connection was refused, the host has no address, or the address begins with
-            https:// but the server speaks http.
+        InputError: the connection was refused, the host has no address, the address begins with
+            https:// but the server speaks http, or AWS_CA_BUNDLE names no file.
     """
+    authority = os.environ.get("AWS_CA_BUNDLE")
+    if authority and url.startswith(_S3) and not os.path.exists(authority):
+        raise InputError(
+            f"{authority}: no such file: correct or unset this variable", source="AWS_CA_BUNDLE"
+        )
     is_web = url.startswith(_WEB)
     endpoint = url if is_web else custom_endpoint() if url.startswith(_S3) else None
     if endpoint is None or {"HTTP_PROXY", "HTTPS_PROXY"} & {name.upper() for name in os.environ}:
