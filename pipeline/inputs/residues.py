@@ -37,7 +37,7 @@ class Letter(IntEnum):
 
 
 BINARY_DATA: Final = "binary data; download or copy the file again"
-"""What a control character among residues means, and what to do."""
+"""Error for a control character among residues, with the remedy."""
 
 
 def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:

@@ -218,6 +218,11 @@ def _sync_file_range() -> Any:
     return getattr(ctypes.CDLL(None), "sync_file_range", None)
 
 
+def nearest_existing(folder: Path) -> Path:
+    """Return a folder if it exists, or else its nearest parent that exists."""
+    return next(each for each in (folder, *folder.absolute().parents) if each.exists())
+
+
 def try_folder(folder: Path) -> None:
     """Check that a folder, or its nearest existing parent, accepts new files.
 
@@ -227,9 +232,7 @@ def try_folder(folder: Path) -> None:
     Raises:
         OSError: the folder accepts no files, or it is a file.
     """
-    absolute = folder.absolute()
-    existing = next(each for each in (absolute, *absolute.parents) if each.exists())
-    os.rmdir(tempfile.mkdtemp(prefix=".thdpack-", dir=existing))
+    os.rmdir(tempfile.mkdtemp(prefix=".thdpack-", dir=nearest_existing(folder.absolute())))
 
 
 def sync_folder(folder: Path) -> None:

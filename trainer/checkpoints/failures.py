@@ -12,7 +12,7 @@ _MAKE_ROOM: Final = {
     errno.EDQUOT: "make room within your quota of this disk",
     errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
 }
-"""What to do about errors of a disk, by number."""
+"""Remedies for errors of a disk, by errno."""
 
 
 def reason(error: BaseException) -> str:

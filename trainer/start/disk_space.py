@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from pipeline.storage.atomic_write import nearest_existing
 from schemas.errors import CheckpointError
 from schemas.text.byte_size import megabytes
 from schemas.text.phrases import plural
@@ -35,8 +36,7 @@ def check_disk_space(options: TrainOptions, checkpoints: Path, *, step: int) -> 
     steps, output = options.optimizer.steps - step, options.output
     if steps <= 0:
         return ""
-    place = next(each for each in (checkpoints, *checkpoints.absolute().parents) if each.exists())
-    disk = shutil.disk_usage(place)
+    disk = shutil.disk_usage(nearest_existing(checkpoints))
     if not disk.total:  # some network file systems do not know their size
         return ""
     size = options.model.parameters * _BYTES[options.optimizer.optimizer]

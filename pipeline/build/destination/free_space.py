@@ -14,6 +14,7 @@ from typing import Final
 
 from pipeline.build.build_plan import Plan
 from pipeline.build.options import PreprocessOptions
+from pipeline.storage.atomic_write import nearest_existing
 from schemas.errors import BuildError
 from schemas.manifest import WORK, Manifest
 from schemas.shard import SPLITS
@@ -47,8 +48,7 @@ def check_free_space(
     zstd = 0.53 if options.compression == "zstd" else 1
     shards = 0 if selects else _SHARDS * options.variants * zstd
     needed = int(_LEAST * text * (_SPILLED + _RECORDS + shards)) - _written(folder, existing)
-    place = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(nearest_existing(folder)).free
     if free < needed:
         raise BuildError(
             f"{folder}: the disk has {free / 1e6:,.1f} MB of free space, but this build needs at "

@@ -21,7 +21,7 @@ from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import EMPTY_ARCHIVE, archive_errors, plain_text
 from pipeline.inputs.file_kinds import BINARY, CONVERT, TO_UTF8
 from pipeline.inputs.formats.column_names import column_named, id_column_in
-from pipeline.inputs.formats.other_format import fasta_error_of
+from pipeline.inputs.formats.other_format import BOM, fasta_error_of
 from pipeline.inputs.formats.table_records import blocks_of_batch
 from pipeline.inputs.record_block import Blocks, empty_block
 from pipeline.inputs.source import InputRange, Source
@@ -36,7 +36,6 @@ _DATA: Final = re.compile(r"^([A-Z*]{21,}|[a-z*]{21,})$|\w\|\w")
 """Values that are hardly names of columns: long sequences, and ids such as sp|P69905|HBA_HUMAN."""
 _EXAMPLE: Final = {"csv": "id,sequence", "tsv": "id and sequence with a tab between them"}
 """For each format, a header line to show in an error."""
-_BOM: Final = b"\xef\xbb\xbf"
 _DELIMITER: Final = {"csv": ",", "tsv": "\t"}
 
 
@@ -55,7 +54,7 @@ def read_csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int],
         archive_errors(source),
         closing(decompressed(cast(BinaryIO, hashing), source.compression)) as stream,
     ):
-        head = stream.read(_HEADER).removeprefix(_BOM)
+        head = stream.read(_HEADER).removeprefix(BOM)
         names = _names(head, source)
         columns = _columns(names, part)
         number = 0
@@ -78,7 +77,7 @@ def csv_columns(source: Source) -> list[str]:
         InputError: the file cannot be read, or is empty.
     """
     with plain_text(source) as stream:
-        return _names(stream.read(_HEADER).removeprefix(_BOM), source)
+        return _names(stream.read(_HEADER).removeprefix(BOM), source)
 
 
 def text_batches(source: Source) -> Iterator[pa.RecordBatch]:
@@ -88,7 +87,7 @@ def text_batches(source: Source) -> Iterator[pa.RecordBatch]:
         InputError: the file cannot be read, or a line does not have the header's number of columns.
     """
     with plain_text(source) as stream:
-        head = stream.read(_HEADER).removeprefix(_BOM)
+        head = stream.read(_HEADER).removeprefix(BOM)
         names = _names(head, source)
         try:
             yield from _batches(head, stream, source, names)
@@ -277,7 +276,7 @@ def _rows(source: Source, stream: BinaryIO, *, strict: bool = False) -> Any:
         cast(Any, stream), encoding="utf-8", errors="surrogateescape", newline=""
     )
     csv.field_size_limit(_BLOCK)  # pyarrow accepts values of this size, too
-    return csv.reader(lines, **_dialect(head.removeprefix(_BOM), source), strict=strict)
+    return csv.reader(lines, **_dialect(head.removeprefix(BOM), source), strict=strict)
 
 
 def _problem(row: list[str], columns: int, format: str) -> str:

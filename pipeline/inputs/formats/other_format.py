@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pipeline.inputs.error_location import plain_text
 from pipeline.inputs.source import Source
 from schemas.errors import InputError
 
-_BOM = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
+"""Mark of UTF-8 with which some programs begin a file."""
 
 
 def is_fasta(source: Source) -> bool:
@@ -16,7 +19,7 @@ def is_fasta(source: Source) -> bool:
         InputError: the source cannot be read.
     """
     with plain_text(source) as stream:
-        return stream.read(1 << 12).removeprefix(_BOM).lstrip().startswith(b">")
+        return stream.read(1 << 12).removeprefix(BOM).lstrip().startswith(b">")
 
 
 def fasta_error_of(source: Source, expected: str) -> InputError:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline.storage.atomic_write import nearest_existing
 from pipeline.storage.retries import CacheError
 from schemas.manifest_entries import ShardEntry
 
@@ -27,8 +28,7 @@ def check_cache_space(folder: Path, limit: int, shards: Iterable[ShardEntry]) ->
     wanted = {f"{entry.xxh3_128}.arrow": entry.bytes for entry in shards}
     missing = sum(size for name, size in wanted.items() if name not in held)
     needed = min(missing, max(limit - used, 0))
-    place = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(nearest_existing(folder)).free
     if free < needed:
         raise CacheError(
             f"{folder}: the disk has {free:,} bytes of free space, but the cache needs {needed:,} "
