@@ -65,7 +65,7 @@ class BatchRun:
             self._append(batch)
         commit = batch.commit
         if self.ledger.batch is None:  # all files were rejected, or have vanished
-            self.board.change(working=None)
+            self._show_end()
             log("empty", batch=batch.number)
             return
         if commit is None:
@@ -81,8 +81,12 @@ class BatchRun:
             self._show(batch, "run the hook")
             failed["hook_failed"] = self.after_commit.hook(commit)
         self.journal.write(self.ledger, [{"event": "finished", "number": batch.number, **failed}])
-        self.board.change(working=None)
+        self._show_end()
         log("finished", batch=batch.number)
+
+    def _show_end(self) -> None:
+        """Show the end of a batch. Called before it is logged: who reads of it finds it counted."""
+        self.board.show_ledger(self.ledger, working=None)
 
     def _append(self, batch: OpenBatch) -> None:
         """Append the files of a batch, and write the result to the journal."""
@@ -141,7 +145,7 @@ class BatchRun:
         self.journal.write(self.ledger, [{"event": "committed", **of, "commit": asdict(commit)}])
         self._crashes.clear()
         self._refused_before.clear()
-        self.board.change(totals_of_dataset=outcome.dataset, trouble="")
+        self.board.show_ledger(self.ledger, totals_of_dataset=outcome.dataset, trouble="")
         for name, earlier in duplicates.items():
             log("duplicate", file=name, duplicate_of=earlier)
         log(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.service.dataset_totals import DatasetTotals
-from pipeline.service.journal.ledger import Commit, Rejection, Totals
+from pipeline.service.journal.ledger import Commit, Ledger, Rejection, Totals
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +91,15 @@ class Board:
         """Change some fields of the status."""
         with self._lock:
             self._status = replace(self._status, **values)
+
+    def show_ledger(self, ledger: Ledger, **values: Any) -> None:
+        """Show the totals, generations and rejected files of a ledger; change some other fields."""
+        self.change(
+            totals=deepcopy(ledger.totals),
+            generations=tuple(ledger.generations),
+            rejections=tuple(ledger.rejections),
+            **values,
+        )
 
     def get(self) -> Status:
         """Return the latest status."""

@@ -17,7 +17,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from copy import deepcopy
 from typing import Final
 
 from pipeline.service.after_commit import AfterCommit
@@ -127,10 +126,8 @@ class _Watch:
             AfterCommit(options, self._board, self._stop, self._ledger),
         )
         # before the service is ready, so that its counters never begin at 0 after a restart
-        self._board.change(
-            totals=deepcopy(self._ledger.totals),
-            totals_of_dataset=dataset_totals(read_manifest(options.dataset)),
-        )
+        totals = dataset_totals(read_manifest(options.dataset))
+        self._board.show_ledger(self._ledger, totals_of_dataset=totals)
         batch = self._ledger.batch
         log(
             "started",
@@ -231,12 +228,7 @@ class _Watch:
         """Update the status: trouble, totals, generations and rejected files."""
         ledger = getattr(self, "_ledger", None)
         if ledger is not None:
-            self._board.change(
-                trouble=trouble,
-                totals=deepcopy(ledger.totals),
-                generations=tuple(ledger.generations),
-                rejections=tuple(ledger.rejections),
-            )
+            self._board.show_ledger(ledger, trouble=trouble)
         else:
             self._board.change(trouble=trouble)
 
