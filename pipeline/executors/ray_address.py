@@ -38,8 +38,6 @@ def refuse_unanswered(option: str) -> None:
         named = f"{named} (RAY_ADDRESS={address})"
     if address in ("auto", "local"):
         return
-    if not address.strip():
-        raise OptionError(f"--ray-address is empty: {_PRINTED}, or omit the option")
     scheme, separator, _ = address.partition("://")
     if separator:
         raise OptionError(

@@ -109,11 +109,6 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
             )
         _silence_listener(ray)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
-        if address is None:
-            raise BuildError(
-                f"Ray cannot start on this machine ({error}): {_LOGS}. A build on one machine does "
-                "not need Ray: omit --executor ray"
-            ) from error
         # replace Ray's message for `auto`, which names options of Ray's commands
         if address == "auto" and "RAY_ADDRESS" not in os.environ:
             reason = (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from pipeline.build.array_jobs.listed_results import (
@@ -227,12 +225,6 @@ def _refuse_changed(source: Source) -> None:
     Raises:
         InputError: the input is missing, or its size, times or etag differ.
     """
-    if "://" not in source.url and not Path(source.url).exists():
-        raise InputError(
-            f"no such file on {os.uname().nodename}, where this task runs: each machine that runs "
-            "a task needs the inputs at the paths that plan-tasks read",
-            source=source.url,
-        )
     if not unchanged(source):
         raise InputError(
             "changed since the tasks were planned (content, permissions or links); "

@@ -34,12 +34,10 @@ from pipeline.build.tasks import Job, MapTask
 from pipeline.storage.folder import Folder
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.signed_json import signed
-from pipeline.storage.urls import is_url, local_path
 from schemas import __version__
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, DatasetError, OptionError
 from schemas.manifest import Manifest
-from schemas.text.phrases import plural
 from schemas.text.redact import holds_secret, without_credentials
 
 STAGES: Final = ("map", "link", "draw", "reduce")
@@ -184,8 +182,6 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
             destination=destination,
             first_variant=_first_variant(existing, options),
         )
-        if local_path(options.out) is None:
-            _note_local_inputs(planned, report)
         for task in prepare_tasks(planned, listed.work):
             report.note(f"read --{task.file.option} {without_credentials(task.file.url)}")
             run_once(task, lambda _: None, out=destination.out, durable=True)
@@ -198,17 +194,6 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
                 "the inputs are equal. If they are, `thdpack commit` only removes the task list"
             )
     return listed
-
-
-def _note_local_inputs(planned: Plan, report: Reporter) -> None:
-    """Say that the tasks need the local inputs, if there are any, on each machine."""
-    local = [source.url for source in planned.sources if not is_url(source.url)]
-    if local:
-        others = f" and {plural(len(local) - 1, 'other local input')}" if len(local) > 1 else ""
-        report.note(
-            f"the tasks read {local[0]}{others}: each machine that runs a task needs "
-            f"{'them' if others else 'it'} at the same path"
-        )
 
 
 def _first_variant(existing: Manifest | None, options: PreprocessOptions) -> int:
@@ -242,8 +227,7 @@ def _refuse_other_name(digest: str, hint: str = "") -> None:
     """
     if not re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]{16}", digest):
         raise OptionError(
-            f"--plan {digest or 'is empty'}: not the name of a plan; copy the name that plan-tasks "
-            f"printed{hint}"
+            f"--plan {digest}: not the name of a plan; copy the name that plan-tasks printed{hint}"
         )
 
 

@@ -168,8 +168,8 @@ class LocalDestination:
             ) from error
         if not locked:
             holder = holder_of(self._work / "lock")
-            # append and compact change this dataset; they cannot choose another folder
-            other = "" if (self.path / MANIFEST_NAME).exists() else ", or build in another folder"
+            # commands that need an existing dataset have no --out
+            other = "" if (self.path / MANIFEST_NAME).exists() else ", or choose another --out"
             raise BusyError(
                 f"{self.path}: another build is running here{f' ({holder})' if holder else ''}; "
                 f"wait for it{other}"

@@ -66,8 +66,6 @@ class RunTaskOptions:
                 "--array-size needs --stage: an array job runs the tasks of one stage, because "
                 "reduce tasks must wait for all map tasks"
             )
-        if self.array_size is not None:
-            check_range(self, "array_size", least=1)
         if self.array_size is not None and not self.index < self.array_size:
             expected = f"expected less than --array-size {self.array_size}"
             raise ValueError(f"--index is {self.index}, {expected}")

@@ -35,10 +35,6 @@ from tests.helpers.processes.command_line import Run, preprocess
             "preprocess x --out d --exclude-identity 5%",
             "--exclude-identity is '5%', expected a number, such as 0.3",
         ),
-        (
-            "run-task d --stage map --index 0 --array-size 0",
-            "--array-size is 0, expected at least 1",
-        ),
         ("plan-tasks x --out d --seed=1.5", "--seed is '1.5', expected a whole number"),
         ("stats x --capacity 4k", "--capacity is '4k', expected a whole number"),
         ("plan --data d --tokens 5G", "--tokens is '5G', expected a whole number"),

@@ -44,22 +44,6 @@ def test_a_task_list_on_a_store_runs_in_processes_that_share_no_disk(
     assert "nothing to do" in run("run-task", OUT, "--index", 0).stdout
 
 
-def test_plan_tasks_says_if_each_machine_needs_a_local_input(
-    run: Run, store: ObjectStore, tmp_path: Path, corpus: Path
-) -> None:
-    (tmp_path / "second.fasta").write_bytes(b">a\nMKV\n")
-    put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    for inputs, said in (
-        (["s3://bucket/in/made.fasta"], ""),
-        ([corpus], f"the tasks read {corpus}: each machine that runs a task needs it at"),
-        ([corpus, tmp_path / "second.fasta"], f"the tasks read {corpus} and 1 other local input:"),
-    ):
-        done = run("plan-tasks", *inputs, "--out", OUT, "--overwrite", **SIZES)
-        assert done.returncode == 0, done.stderr
-        assert said in done.stderr
-        assert ("the tasks read" in done.stderr) == bool(said)
-
-
 def test_a_task_list_with_clusters_runs_on_a_store(
     run: Run, store: ObjectStore, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
