@@ -159,10 +159,11 @@ def _start_workers_early(arguments: list[str]) -> None:
     if not arguments or arguments[0] not in _TASKS or "--dry-run" in arguments:
         return
     if "ray" in arguments:
-        if "--ray-address" in arguments[:-1]:
+        index = arguments.index("--ray-address") + 1 if "--ray-address" in arguments[:-1] else 0
+        if index and arguments[index]:  # the parser refuses an empty value
             from pipeline.executors.ray_connection import join
 
-            join(arguments[arguments.index("--ray-address") + 1])
+            join(arguments[index])
         return
     from pipeline.executors.processes import preload
 

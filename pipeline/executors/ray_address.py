@@ -45,8 +45,9 @@ def refuse_unanswered(option: str) -> None:
             f"the cluster, and {_PRINTED}, without {scheme}://"
         )
     host, _, port = address.rpartition(":")
-    if not port.isdigit():
-        raise OptionError(f"{named}: expected auto or HOST:PORT, such as {host or port}:6379")
+    if not host or not port.isdigit():
+        example = host or ("head" if port.isdigit() or not port else port)
+        raise OptionError(f"{named}: expected auto or HOST:PORT, such as {example}:6379")
     try:
         is_ray = _speaks_http2(host.strip("[]"), int(port))
     except (socket.gaierror, UnicodeError) as error:

@@ -70,8 +70,9 @@ def check_words(
         prog: command, for the error message, such as "thdpack verify".
         aliases: flag of each option that has another name, by this name.
     Raises:
-        InvalidOptionError: an option is unknown, lacks its value, is missing or is given twice, a
-            switch has a value, a value begins with ~/, or there are too few or too many arguments.
+        InvalidOptionError: an option is unknown, is missing or is given twice, its value is missing
+            or empty, a switch has a value, a value begins with ~/, or there are too few or too many
+            arguments.
     """
     options, arguments = _declared(sections)
     given: set[str] = set()
@@ -119,6 +120,9 @@ def check_words(
             if not rest or rest[-1] == "--" or _is_option(rest[-1]):
                 raise InvalidOptionError(f"{name} has no value: write {_usage(name, option)}")
             value = rest.pop()
+        if option.placeholder and not value:
+            omit = "" if option.is_required else " If not, omit the option"
+            raise InvalidOptionError(f"{name} is empty: is a shell variable unset?{omit}")
         if _HOME.match(value) and option.placeholder != "COMMAND":  # the shell runs a COMMAND
             raise InvalidOptionError(unexpanded(f"{name} is {value}"))
         after = name if option.is_repeatable else ""

@@ -66,9 +66,6 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
             "--data is missing: add --data DATASET, the folder or URL that `thdpack preprocess` "
             "wrote"
         )
-    for name, value in (("--out", options.output.out), ("--init-from", options.output.init_from)):
-        if name in flags and not value:
-            _refuse(f"{name} is empty: is a shell variable unset?")
     if "--tokens-per-step" in flags and options.data.buckets_per_step:
         _refuse(
             "--tokens-per-step and --buckets-per-step both set the batch: give only one of them"

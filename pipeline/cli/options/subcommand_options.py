@@ -59,8 +59,9 @@ class RunTaskOptions:
     """Print one JSON object per line instead of text."""
 
     def __post_init__(self) -> None:
-        if self.index < 0:
-            raise ValueError(f"--index is {self.index}, expected at least 0")
+        check_range(self, "index", least=0)
+        if self.array_size is not None:
+            check_range(self, "array_size", least=1)
         if self.array_size is not None and self.stage is None:
             raise ValueError(
                 "--array-size needs --stage: an array job runs the tasks of one stage, because "
@@ -145,10 +146,6 @@ class InspectOptions:
         parse_generation(self.generation, name="--generation")
         if self.bucket is not None and self.record is not None:
             raise ValueError("--bucket and --record show different things: give only one of these")
-        if self.record == "":
-            raise ValueError(
-                "--record is empty: give an id, an accession, an entry name or an ordinal"
-            )
         if self.bucket is not None:
             check_range(self, "bucket", least=0)
 

@@ -108,7 +108,7 @@ def test_an_empty_folder_name_is_refused(option: str, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as left:
         parse(["esm2-tiny", "--data", "d", option, ""])
     assert left.value.code == 2
-    said = f"thdpack train: {option} is empty: is a shell variable unset?\n"
+    said = f"thdpack train: {option} is empty: is a shell variable unset? If not, omit the option\n"
     assert capsys.readouterr().err == said
 
 
