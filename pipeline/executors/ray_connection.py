@@ -88,7 +88,7 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
     """Join a cluster, or start one on this machine.
 
     Raises:
-        BuildError: the cluster does not answer.
+        BuildError: the cluster does not answer, or Ray cannot start on this machine.
     """
     if address is not None:
         refuse_unanswered(address)
@@ -109,6 +109,12 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
             )
         _silence_listener(ray)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
+        if address is None:
+            reason = " ".join(str(error).split())  # some have several lines
+            raise BuildError(
+                f"Ray did not start on this machine ({reason}): use --executor processes, which "
+                f"does without Ray, or --ray-address for a cluster that runs. {_LOGS}"
+            ) from error
         # replace Ray's message for `auto`, which names options of Ray's commands
         if address == "auto" and "RAY_ADDRESS" not in os.environ:
             reason = (

@@ -40,6 +40,16 @@ def test_without_a_local_cluster_the_error_names_our_option_instead_of_rays(
     assert "`--address`" not in str(raised.value)
 
 
+def test_the_error_for_a_ray_that_does_not_start_here_names_no_address() -> None:
+    def init(**options: Any) -> None:
+        raise RuntimeError("the node\ntimed out")
+
+    ray = SimpleNamespace(init=init, job_config=SimpleNamespace(JobConfig=lambda **settings: None))
+    said = r"^Ray did not start on this machine \(the node timed out\): use --executor processes"
+    with pytest.raises(BuildError, match=said):
+        connect(ray, None, 1)
+
+
 @contextmanager
 def server(answer: bytes) -> Iterator[str]:
     """Start a server that answers the first bytes of one client; return its HOST:PORT."""
@@ -105,6 +115,7 @@ def test_a_program_other_than_ray_is_refused_because_ray_would_retry_for_minutes
     ("address", "said"),
     [
         ("localhost", r"^--ray-address localhost: expected auto or HOST:PORT, such as localhost:6"),
+        (":6379", r"^--ray-address :6379: expected auto or HOST:PORT, such as head:6379$"),
         ("ray://node0:10001", r"addresses with ray:// are not supported: run the build on a mach"),
         ("auto", r"^--ray-address auto \(RAY_ADDRESS=http://node0:8265\): addresses with http://"),
     ],
