@@ -31,6 +31,8 @@ def run_verify(options: VerifyOptions) -> int:
         workers=options.workers,
         generation=manifest.digest,  # the dataset may grow after the manifest was read
     )
+    # this reads the latest manifest again: files of a generation that was committed meanwhile have
+    # a name, too
     unnamed = unnamed_files(dataset)
     if options.json:
         files = list(manifest.files())
