@@ -276,5 +276,8 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
         return
     if not options.overwrite:
         where = destination.out.where()
-        raise DatasetError(f"{where}: tasks of another plan ({listed}) are unfinished; {OTHER_OUT}")
+        raise DatasetError(
+            f"{where}: tasks of another plan ({listed}) are unfinished: finish them with `thdpack "
+            "run-task` and `thdpack commit`, choose another --out, or discard them with --overwrite"
+        )
     destination.out.remove(PLAN)  # tasks of the old list then fail, because they read this file

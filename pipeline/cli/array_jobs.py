@@ -35,10 +35,13 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
     with reporter(as_json=options.log_json) as report:
         planned = plan_tasks(options, report)
     digest, counts, out = planned.digest, planned.counts, options.out
+    work = without_credentials(planned.work.where())
     if options.log_json:
-        print(json.dumps({"event": "plan", "dataset": out, "plan": digest, **counts}), flush=True)
+        event = {"event": "plan", "dataset": out, "plan": digest, "work_folder": work, **counts}
+        print(json.dumps(event), flush=True)
         return 0
     print(f"{'plan':>16}  {digest}")
+    print(f"{'work folder':>16}  {work}")
     for name, count in counts.items():
         # preprocess.sbatch and preprocess.sh read these lines
         print(f"{name:>16}  {count} {'task' if count == 1 else 'tasks'}")

@@ -26,6 +26,7 @@ from pipeline.build.tasks import Job, Task
 from pipeline.storage.retries import AT_ONCE
 from pipeline.storage.signed_json import read_signed, signed
 from schemas.errors import BuildError
+from schemas.text.phrases import plural
 from schemas.untrusted_json import BuildName
 
 Result = TypeVar("Result")
@@ -117,7 +118,9 @@ def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> l
     if missing:
         named = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
         raise BuildError(
-            f"{out.where()}: {len(missing)} of {len(tasks)} {stage} tasks have not finished; "
-            f"run them first (--stage {stage} --index N, with N = {named})"
+            f"{out.where()}: {len(missing)} of {plural(len(tasks), f'{stage} task')} "
+            f"{'has' if len(missing) == 1 else 'have'} not finished; run "
+            f"{'it' if len(missing) == 1 else 'them'} first "
+            f"(--stage {stage} --index N, with N = {named})"
         )
     return [result for result in found if result is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +34,7 @@ from pipeline.executors.processes import ProcessExecutor
 from pipeline.executors.worker_count import workers_of
 from pipeline.inputs.find import unchanged
 from pipeline.inputs.source import Source
+from pipeline.storage.urls import is_url
 from schemas.errors import DatasetError, InputError, OptionError
 from schemas.manifest import Manifest
 
@@ -194,7 +196,10 @@ def _chosen(
         chosen = counts if stage is None else {stage: total}
         tasks = " + ".join(f"{count} {name}" for name, count in chosen.items())
         noun = "task" if total == 1 else "tasks"
-        raise OptionError(f"{listed.out.where()}: --index {index} is beyond the {tasks} {noun}")
+        raise OptionError(
+            f"{listed.out.where()}: --index {index} is beyond the {tasks} {noun} of this plan: "
+            f"the last index is {total - 1}"
+        )
     if stage is None:
         for stage, total in counts.items():  # noqa: B007 (used after the loop)
             if index < total:
@@ -225,6 +230,13 @@ def _refuse_changed(source: Source) -> None:
     Raises:
         InputError: the input is missing, or its size, times or etag differ.
     """
+    if not is_url(source.url) and not os.path.exists(source.url):
+        raise InputError(
+            f"no such file on {os.uname().nodename}, where this task ran: mount its folder there "
+            "at the same path, or plan again with inputs in a store or in a folder that all nodes "
+            "mount",
+            source=source.url,
+        )
     if not unchanged(source):
         raise InputError(
             "changed since the tasks were planned (content, permissions or links); "
@@ -254,6 +266,6 @@ def _is_planned(existing: Manifest, listed: TaskList, map_outcome: MapOutcome) -
     elif existing.variants not in (listed.first_variant, listed.options.variants):
         problem = problem or f"this dataset has {existing.variants} variants now"
     if problem is not None:
-        remedy = "choose another --out, or replace it with --overwrite when planning"
+        remedy = "plan again, with another --out, or with --overwrite to replace it"
         raise DatasetError(f"{listed.out.where()}: {problem}; {remedy}")
     return existing.variants == listed.options.variants

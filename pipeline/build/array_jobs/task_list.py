@@ -31,13 +31,16 @@ from pipeline.build.stages import hash_tasks, map_tasks, prepare_tasks
 from pipeline.build.task_markers import finished
 from pipeline.build.task_results import PreparedFile
 from pipeline.build.tasks import Job, MapTask
+from pipeline.inputs.file_names import as_text
 from pipeline.storage.folder import Folder
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.signed_json import signed
+from pipeline.storage.urls import is_url
 from schemas import __version__
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, DatasetError, OptionError
 from schemas.manifest import Manifest
+from schemas.text.phrases import plural
 from schemas.text.redact import holds_secret, without_credentials
 
 STAGES: Final = ("map", "link", "draw", "reduce")
@@ -187,6 +190,8 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
             run_once(task, lambda _: None, out=destination.out, durable=True)
         with destination.out.written(PLAN) as file:
             file.write(signed(listed.to_json()))
+        if not destination.out.local and (note := _note_on_local_inputs(planned)):
+            report.note(note)
         if existing is not None and not options.overwrite and not listed.first_variant:
             report.note(
                 f"{destination.out.where()}: this folder already has a dataset that was built from "
@@ -194,6 +199,19 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
                 "the inputs are equal. If they are, `thdpack commit` only removes the task list"
             )
     return listed
+
+
+def _note_on_local_inputs(planned: Plan) -> str:
+    """Return a note about inputs that are not in a store; "" if all are in one."""
+    local = [source.url for source in planned.sources if not is_url(source.url)]
+    if not local:
+        return ""
+    more = f" and {plural(len(local) - 1, 'other input')}" if len(local) > 1 else ""
+    are, them = ("are", "their folders") if more else ("is", "its folder")
+    return (
+        f"{as_text(local[0])}{more} {are} not in a store: every node that runs map tasks must "
+        f"mount {them} at the same path. A copy on another disk counts as a changed input"
+    )
 
 
 def _first_variant(existing: Manifest | None, options: PreprocessOptions) -> int:
@@ -255,8 +273,9 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
             return None
         _refuse_other_name(digest)
         raise DatasetError(
-            f"{where}: plan {digest} is gone, and the dataset here belongs to another plan: "
-            "somebody built it with --overwrite; plan with another --out"
+            f"{where}: plan {digest} is not here, and the dataset here belongs to another plan: "
+            "check the digest and the dataset's folder; if they are right, somebody has replaced "
+            "or extended the dataset, so plan with another --out"
         )
     found = read_list(content, destination.out.where(PLAN))
     if digest is not None and found.digest != digest:

@@ -168,11 +168,9 @@ class LocalDestination:
             ) from error
         if not locked:
             holder = holder_of(self._work / "lock")
-            # commands that need an existing dataset have no --out
-            other = "" if (self.path / MANIFEST_NAME).exists() else ", or choose another --out"
             raise BusyError(
                 f"{self.path}: another build is running here{f' ({holder})' if holder else ''}; "
-                f"wait for it{other}"
+                "wait until it has ended"
             )
 
     def _remove_temporary_files(self) -> None:

@@ -224,7 +224,10 @@ def test_errors_say_whether_a_plan_a_task_or_a_file_is_missing(
     assert beyond.returncode == 2
     assert "is beyond the" in beyond.stderr
     beyond = run("run-task", out, "--stage", "map", "--index", count)
-    assert re.search(rf"--index {count} is beyond the \d+ map tasks$", beyond.stderr.strip())
+    assert re.search(
+        rf"--index {count} is beyond the \d+ map tasks of this plan: the last",
+        beyond.stderr.strip(),
+    )
     assert run("run-task", out, "--index", 0, "--array-size", 3).returncode == 2
     assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
     lost = sorted((out / ".build").glob("map-*.arrow"))[1]
@@ -255,6 +258,10 @@ def test_an_input_that_changed_since_the_tasks_were_planned_is_refused(
     done = run("run-task", out, "--index", 0)
     assert done.returncode == 1
     assert "changed since the tasks were planned" in done.stderr
+    mine.unlink()
+    gone = run("run-task", out, "--index", 0)
+    assert gone.returncode == 1
+    assert f"{mine}: no such file on {os.uname().nodename}, where this task ran" in gone.stderr
 
 
 def test_a_different_dataset_is_replaced_only_with_overwrite(

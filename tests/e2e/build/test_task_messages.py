@@ -73,6 +73,7 @@ def test_the_commands_printed_by_plan_tasks_build_the_dataset(
     out = tmp_path / "a folder"
     words_of_plan = ("plan-tasks", corpus, "--out", out)
     lines = run(*words_of_plan).stdout.splitlines()
+    assert lines[1].split(maxsplit=2) == ["work", "folder", str(out / ".build")]
     commands = [shlex.split(line, comments=True)[1:] for line in lines if " thdpack " in line]
     assert [words[:2] for words in commands] == [
         ["thdpack", "run-task"],

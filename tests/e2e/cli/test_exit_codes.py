@@ -90,7 +90,10 @@ def test_the_folder_of_a_run_must_not_be_a_file(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--index 99", "--index 99 is beyond the 1 map + 1 reduce tasks"),
+        (
+            "--index 99",
+            "--index 99 is beyond the 1 map + 1 reduce tasks of this plan: the last index is 1",
+        ),
         (
             "--index 0 --stage link",
             "this plan has no link tasks (only with --clusters or --sample-clusters): continue "

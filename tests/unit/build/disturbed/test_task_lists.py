@@ -37,10 +37,19 @@ def test_only_overwrite_replaces_an_unfinished_plan_whose_tasks_then_fail(
     build_here(corpus, place, overwrite=True, **SMALL)
     for gone in (mine, other):
         with pytest.raises(
-            DatasetError, match=f"plan {gone} is gone, and the dataset here belongs to another plan"
+            DatasetError,
+            match=f"plan {gone} is not here, and the dataset here belongs to another plan",
         ):
             work_off(place, gone)
     assert load_task_list(place, None) is None
+
+
+def test_planning_notes_that_local_inputs_of_a_dataset_in_a_store_must_be_mounted(
+    corpus: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed(corpus, place)
+    note = f"{corpus} is not in a store: every node that runs map tasks must mount its folder"
+    assert (note in capsys.readouterr().err) == (place == OUT)
 
 
 def test_the_tasks_of_a_plan_that_is_already_committed_do_nothing(
