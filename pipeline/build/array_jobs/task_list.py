@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from typing import Any, Final
 
 from pipeline.build.array_jobs.task_list_file import read_list
@@ -124,6 +125,7 @@ class TaskList:
         return {
             "thdpack": __version__,
             "code": code_digest(),
+            "pyarrow": version("pyarrow"),
             "digest": self.digest,
             "version_at_start": self.destination.version_at_start,
             "first_variant": self.first_variant,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import msgspec
 
 from pipeline.build.build_plan import Plan, plan_digest
@@ -17,6 +19,7 @@ class NotedList(msgspec.Struct, forbid_unknown_fields=True):
     """Content of the file.
 
     code: digest of the source code of thdpack
+    pyarrow: version of pyarrow, on which the bytes of the files depend
     digest: name of the plan, which is made of two digests (see `plan_digest`)
     version_at_start: version of the manifest when the tasks were planned; see `Destination`
     first_variant: see `TaskList`
@@ -24,6 +27,7 @@ class NotedList(msgspec.Struct, forbid_unknown_fields=True):
 
     thdpack: str
     code: str
+    pyarrow: str
     digest: str
     version_at_start: str | None
     first_variant: int
@@ -37,7 +41,7 @@ def read_list(content: bytes, where: str) -> NotedList:
     Args:
         where: path or URL of the file, for errors.
     Raises:
-        BuildError: the file is damaged or inconsistent, or the source code differs.
+        BuildError: the file is damaged or inconsistent, or the source code or pyarrow differs.
     """
     again = "run `thdpack plan-tasks --overwrite`"
     task_list = read_signed(content, NotedList)
@@ -52,6 +56,11 @@ def read_list(content: bytes, where: str) -> NotedList:
         raise BuildError(
             f"{where}: planned by other code of thdpack {__version__} ({codes}); "
             f"install the same code on every machine, or {again}"
+        )
+    if task_list.pyarrow != version("pyarrow"):
+        raise BuildError(
+            f"{where}: planned with pyarrow {task_list.pyarrow}, here is {version('pyarrow')}: "
+            f"install the same version on every machine, or {again}"
         )
     if (
         plan_digest(task_list.options, task_list.plan) != task_list.digest

@@ -166,13 +166,18 @@ def test_a_marker_written_by_another_version_of_the_code_is_ignored(
     assert not run_once(task, lambda _: None, out=out).skipped
 
 
-def test_a_task_list_written_by_another_version_of_the_code_is_refused(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("code_digest", r"planned by other code of thdpack .* install the same code on every"),
+        ("version", r"planned with pyarrow \d.*, here is 0{16}: install the same version on every"),
+    ],
+)
+def test_a_task_list_written_by_another_version_of_the_code_or_of_pyarrow_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
 ) -> None:
-    monkeypatch.setattr("pipeline.build.array_jobs.task_list_file.code_digest", lambda: "0" * 16)
-    with pytest.raises(
-        BuildError, match=r"planned by other code of thdpack .* install the same code on every"
-    ):
+    monkeypatch.setattr(f"pipeline.build.array_jobs.task_list_file.{name}", lambda *_: "0" * 16)
+    with pytest.raises(BuildError, match=said):
         load_task_list(str(place), None)
 
 
