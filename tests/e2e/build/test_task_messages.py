@@ -5,11 +5,11 @@ The script for Slurm says what it needs.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
-from os import uname
 from pathlib import Path
 
 import pytest
@@ -37,7 +37,9 @@ def test_a_task_that_has_finished_is_reported_as_skipped(
     assert first.stdout == "1 task run\n"
     phase, line = first.stderr.splitlines()
     assert re.fullmatch(r"map \([1-9]\d*\.\d kB\)", phase)
-    pattern = rf"map task 0 \(of 0 to \d+\): made\.fasta, [\d.]+ s on {re.escape(uname().nodename)}"
+    pattern = (
+        rf"map task 0 \(of 0 to \d+\): made\.fasta, [\d.]+ s on {re.escape(os.uname().nodename)}"
+    )
     assert re.fullmatch(pattern, line)
     assert run("run-task", out, "--index", 0).stderr == f"{phase}\n"
     again = "1 task skipped, because an earlier run finished it"
@@ -98,6 +100,14 @@ def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
     assert done.stderr.startswith("preprocess.sbatch: set INPUTS and DATASET, for example: INPUTS=")
 
 
+SBATCH = {
+    "PATH": os.environ["PATH"],
+    "BASH_FUNC_sbatch%%": "() { echo sbatch is called; }",
+    "THDPACK": "echo",
+}
+"""Variables with which the script finds `sbatch` and a program that plans nothing."""
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -107,6 +117,15 @@ def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
         ({"STAGE": "commit"}, "STAGE is commit, which this script sets for its own jobs: unset"),
         ({"SIZE": "abc"}, "SIZE is 'abc', expected a whole number from 1"),
         ({"COMMIT_CPUS": "0"}, "COMMIT_CPUS is '0', expected a whole number from 1"),
+        ({"SIZE": "9" * 20}, f"SIZE is {'9' * 20}, expected at most 999999"),
+        ({"DATASET": "x\r"}, "DATASET contains a carriage return"),
+        ({"DATASET": " "}, "set INPUTS and DATASET, for example: INPUTS="),
+        ({**SBATCH, "THDPACK": " "}, "THDPACK is blank, expected the command"),
+        ({**SBATCH, "THDPACK": "/x -v"}, "THDPACK is '/x -v', but there is no program /x"),
+        (SBATCH, "'echo plan-tasks' printed no plan: set THDPACK to"),
+        ({**SBATCH, "OPTIONS": "'--dry-run'"}, "OPTIONS has --dry-run, but this script needs"),
+        ({**SBATCH, "OPTIONS": "--log_json"}, "OPTIONS has --log_json, but this script needs"),
+        ({**SBATCH, "OPTIONS": "-h"}, "OPTIONS has -h, but this script needs the plan"),
     ],
 )
 def test_the_sbatch_script_refuses_wrong_settings_in_one_line(
@@ -120,3 +139,25 @@ def test_the_sbatch_script_refuses_wrong_settings_in_one_line(
     assert done.returncode == 2
     assert done.stderr.startswith(f"preprocess.sbatch: {said}")
     assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("stage", "advice"),
+    [
+        ("map", "Correct the cause (for a limit on arrays, set SIZE to less than 1000)"),
+        ("commit", "Run: scancel 17 17. Then correct the cause"),
+    ],
+)
+def test_the_sbatch_script_says_how_to_resume_after_sbatch_failed(stage: str, advice: str) -> None:
+    sbatch = f"() {{ [ $STAGE != {stage} ] || return 1; echo 17; }}"
+    thdpack = "() { printf 'plan d\\n map 2 tasks\\n reduce 2 tasks\\n'; }"
+    functions = {"BASH_FUNC_sbatch%%": sbatch, "BASH_FUNC_thdpack%%": thdpack}
+    env = {**environment(), "INPUTS": "x.fasta", "DATASET": "x", **functions}
+    words = ["bash", str(REPO / "deploy" / "slurm" / "preprocess.sbatch")]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"preprocess.sbatch: sbatch did not submit the job of the stage {stage}. {advice}, and "
+        "submit this script again to resume\n"
+    )

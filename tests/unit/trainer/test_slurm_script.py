@@ -16,8 +16,10 @@ from trainer.config import TrainOptions, parse
 SBATCH = Path(__file__).parents[3] / "deploy" / "slurm" / "train.sbatch"
 
 
-def submitted(folder: Path, stubs: dict[str, str], **values: str) -> int:
-    """Run the script in a job of two nodes, with stubs of Slurm's commands; return its status."""
+def submitted(
+    folder: Path, stubs: dict[str, str], **values: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the script in a job of two nodes, with stubs of Slurm's commands."""
     (folder / "bin").mkdir(exist_ok=True)
     for name, body in {"scontrol": "echo node1", "torchrun": ":", **stubs}.items():
         (folder / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -28,15 +30,17 @@ def submitted(folder: Path, stubs: dict[str, str], **values: str) -> int:
         "SLURM_GPUS_ON_NODE": "8",
         "SLURM_CPUS_PER_TASK": "64",
         "SLURM_JOB_ID": "7",
+        "DATASET": str(folder),
         "RUN": str(folder / "run"),
     }
     env = {**os.environ, **slurm, "PATH": f"{folder}/bin:{os.environ['PATH']}", **values}
-    return subprocess.run(["bash", SBATCH], env=env, check=False).returncode
+    return subprocess.run(["bash", SBATCH], env=env, capture_output=True, text=True, check=False)
 
 
 def started(folder: Path, **values: str) -> TrainOptions:
     """Return the options of `thdpack train` in the script's command."""
-    assert submitted(folder, {"srun": f'printf "%q " "$@" > {folder}/words'}, **values) == 0
+    done = submitted(folder, {"srun": f'printf "%q " "$@" > {folder}/words'}, **values)
+    assert done.returncode == 0, done.stderr
     words = shlex.split((folder / "words").read_text())
     assert words[:3] == ["--cpus-per-task=64", "--kill-on-bad-exit=1", "torchrun"]
     parsed = get_args_parser().parse_args(words[3:])
@@ -50,7 +54,7 @@ def started(folder: Path, **values: str) -> TrainOptions:
 
 def test_the_slurm_script_starts_torchrun_with_options_that_exist(tmp_path: Path) -> None:
     options = started(tmp_path)
-    assert options.data.data == ("/shared/data/uniref50",)
+    assert options.data.data == (str(tmp_path),)
     assert options.data.cache_dir == ""
     assert options.model.layers == 33
     chosen = {
@@ -64,6 +68,8 @@ def test_the_slurm_script_starts_torchrun_with_options_that_exist(tmp_path: Path
     assert (options.model.layers, options.optimizer.steps) == (6, 700)
     started(tmp_path, SLURM_JOB_ID="12345678")
     assert started(tmp_path, **chosen, CACHE="/scratch/my cache").data.cache_dir.endswith(" cache")
+    quoted = started(tmp_path, OPTIONS="--cache-dir '/scratch/my cache'")
+    assert quoted.data.cache_dir == "/scratch/my cache"
 
 
 @pytest.mark.parametrize(
@@ -79,8 +85,49 @@ def test_the_slurm_script_requeues_only_failed_jobs_that_made_progress(
         "srun": f"{f'echo step-00000020 > {latest}' if progress else ':'}; exit {status}",
         "scontrol": f'echo "$@" >> {tmp_path}/scontrol; echo node1',
     }
-    assert submitted(tmp_path, stubs) == status
+    done = submitted(tmp_path, stubs)
+    assert done.returncode == status
     assert ("requeue 7" in (tmp_path / "scontrol").read_text()) is requeued
+    again = "submit the same command again to resume from the checkpoint step-00000010\n"
+    assert done.stderr.endswith(again) is (status != 0 and not progress)
+
+
+def test_the_slurm_script_says_how_to_resume_a_job_that_slurm_does_not_requeue(
+    tmp_path: Path,
+) -> None:
+    latest = tmp_path / "run" / "checkpoints" / "latest"
+    stubs = {
+        "srun": f"mkdir -p {latest.parent}; echo step-00000020 > {latest}; exit 1",
+        "scontrol": "echo node1; [ $1 != requeue ] || exit 9",
+    }
+    done = submitted(tmp_path, stubs)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "train.sbatch: Slurm did not requeue this job. To resume from the checkpoint step-00000020,"
+        " submit the same command again\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"RUN": ""}, "set DATASET and RUN, for example: DATASET=/shared/data/"),
+        ({"DATASET": " "}, "set DATASET and RUN, for example: DATASET=/shared/data/"),
+        ({"DATASET": "/none"}, "DATASET is /none, but this node has no such folder"),
+        ({"PRESET": "esm2-8m\r"}, "PRESET contains a carriage return"),
+        ({"OPTIONS": "--out x"}, "OPTIONS has --out: remove it, and set RUN instead"),
+        ({"OPTIONS": "--help"}, "OPTIONS has --help, which trains nothing: remove it"),
+        ({"OPTIONS": "'x"}, "OPTIONS has a quote without its partner: 'x"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_before_training_starts(
+    tmp_path: Path, values: dict[str, str], said: str
+) -> None:
+    done = submitted(tmp_path, {"srun": "echo started"}, **values)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"train.sbatch: {said}")
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
 
 
 @pytest.mark.parametrize(
@@ -110,5 +157,5 @@ def test_the_slurm_script_takes_the_shutdown_timeout_from_the_environment(
     tmp_path: Path, given: dict[str, str], seconds: str
 ) -> None:
     srun = f"echo $TORCH_ELASTIC_SHUTDOWN_TIMEOUT > {tmp_path}/seconds"
-    assert submitted(tmp_path, {"srun": srun}, **given) == 0
+    assert submitted(tmp_path, {"srun": srun}, **given).returncode == 0
     assert (tmp_path / "seconds").read_text().strip() == seconds
