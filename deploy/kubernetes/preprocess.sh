@@ -10,7 +10,9 @@
 #     reduce   at most SIZE pods
 #     commit   one pod with COMMIT_CPUS cores
 # To resume after a failure or Ctrl-C, run the same command again. Finished tasks are then skipped.
-# If thdpack refuses an option or input (exit code 2), correct it first.
+# If thdpack refuses an option or input (exit code 2), correct it first. If a pod cannot start, for
+# example because of a wrong IMAGE, the script says why, and waits. If you then stop it with Ctrl-C,
+# and run it with other settings, it replaces the Job that still has the old settings.
 # Variables:
 #     INPUTS, OPTIONS  inputs and options of `thdpack plan-tasks`. Globs reach thdpack unexpanded.
 #                      Quote a word with spaces: INPUTS="'s3://my corpora/*.gz' s3://more/b.fasta"
@@ -38,61 +40,55 @@
 # on a cluster (docs/guides/clusters.md).
 set -euo pipefail
 
-MOUNT=${MOUNT:-/data}
-MOUNT=${MOUNT%/}
-SIZE=${SIZE:-100}
-PARALLELISM=${PARALLELISM:-$SIZE}
-MEMORY=${MEMORY:-2Gi}
-COMMIT_CPUS=${COMMIT_CPUS:-4}
-POLL=${POLL:-5}
+FOLDER=${BASH_SOURCE[0]%/*}
+[ "$FOLDER" != "${BASH_SOURCE[0]}" ] || FOLDER=.
+TEMPLATE=$FOLDER/job.yaml
+for FILE in settings.sh job.yaml; do
+    [ -r "$FOLDER/$FILE" ] || {
+        echo "preprocess.sh: $FOLDER/$FILE is missing: copy the whole folder deploy/kubernetes" >&2
+        exit 2
+    }
+done
+# shellcheck source=deploy/kubernetes/settings.sh
+. "$FOLDER/settings.sh"
 JOB=
-REMEDY="Then run the same command again to resume: it skips the tasks that have finished"
+RUNNING= # the Job that the script waits for
+ERRORS=$(mktemp) # what kubectl wrote last to standard error
+trap 'rm -f "$ERRORS"' EXIT
 
-refuse() {
-    echo "preprocess.sh: $*" >&2
-    exit 2
-}
 fail() {
     echo "preprocess.sh: $*" >&2
     exit 1
 }
-kube() { kubectl ${NAMESPACE:+--namespace "$NAMESPACE"} "$@"; }
+kube() { kubectl ${NAMESPACE:+--namespace "$NAMESPACE"} "$@" 2> "$ERRORS"; }
+because() { # print what kubectl said last, in parentheses
+    local said
+    said=$(tail -n 1 "$ERRORS")
+    echo "${said:+ ($said)}"
+}
 shown() { echo "kubectl ${NAMESPACE:+--namespace $NAMESPACE }$*"; } # a command for the user
+remedy() { # print what to do after the cause of a failure was repaired
+    case "$JOB" in
+    thdpack-plan-*) echo "No task has started. Run this script again" ;;
+    *) echo "Then run the same command again to resume: it skips the tasks that have finished" ;;
+    esac
+}
 
 interrupted() {
     trap - INT TERM
     echo >&2
-    [ -z "$JOB" ] || echo "preprocess.sh: interrupted. The Job $JOB continues in the cluster, but" \
-        "no other Job of this build will start. To stop it, run: $(shown delete job "$JOB"). To" \
-        "resume, run the same command again" >&2
+    if [ -n "$RUNNING" ]; then
+        echo "preprocess.sh: interrupted. The Job $RUNNING continues in the cluster, but no other" \
+            "Job of this build will start. To stop it, run: $(shown delete job "$RUNNING"). To" \
+            "resume, run the same command again" >&2
+    else
+        echo "preprocess.sh: interrupted, while this script waited for no Job. To resume, run the" \
+            "same command again" >&2
+    fi
     exit 130
 }
 trap interrupted INT TERM
 
-words() { # TEXT NAME: print the words of TEXT, one in a line. Quotes and \ have their usual meaning
-    xargs printf '%s\n' <<< "$1" 2> /dev/null || refuse "$2 has a quote without its partner: $1"
-}
-local_path() { # WORD: succeed if WORD is a local path and not a URL
-    case "$1" in file://*) ;; *://*) return 1 ;; esac
-}
-check_place() { # WORD NAME: refuse a path that pods cannot read
-    local path=${1#@}
-    local_path "$path" || return 0
-    [ -n "${CLAIM:-}" ] || refuse "$2 is a local path, $path, and pods cannot see the files of" \
-        "this machine. Give a URL, such as s3://…, or set CLAIM to a PersistentVolumeClaim that" \
-        "holds the files, and give their path below $MOUNT"
-    case "${path#file://}" in
-    "$MOUNT"/*) ;;
-    *) refuse "$2 is $path, but pods see the claim $CLAIM at $MOUNT: give a path below $MOUNT" ;;
-    esac
-}
-check_number() { # VALUE NAME
-    case "$1" in '' | *[!0-9]* | 0*) refuse "$2 is '$1', expected a whole number from 1" ;; esac
-}
-check_memory() { # VALUE NAME
-    [[ $1 =~ ^([0-9]{7,}|[0-9]+(\.[0-9]+)?(Mi|Gi|Ti|M|G|T))$ && $1 =~ [1-9] ]] ||
-        refuse "$2 is '$1', expected a size such as 2Gi or 500Mi"
-}
 json() { # print a JSON list of the lines of standard input; $$ is a $ that Kubernetes keeps
     sed 's/\\/\\\\/g; s/"/\\"/g; s/\$/$$/g; s/^/"/; s/$/"/' | paste -s -d , - | sed 's/.*/[&]/'
 }
@@ -114,7 +110,7 @@ manifest() { # NAME COMPLETIONS ARGS CPUS MEMORY: print the Job
         }' "$TEMPLATE"
 }
 
-JOB_STATE='{.status.succeeded}|{.status.failedIndexes}|'
+JOB_STATE='{.metadata.labels.settings}|{.status.succeeded}|{.status.failedIndexes}|'
 JOB_STATE+='{.status.conditions[?(@.status=="True")].type}|'
 JOB_STATE+='{.status.conditions[?(@.type=="Failed")].message}'
 POD_STATES='{range .items[*]}{.metadata.name}|'
@@ -122,7 +118,8 @@ POD_STATES+='{.metadata.labels.batch\.kubernetes\.io/job-completion-index}|{.sta
 POD_STATES+='{.status.containerStatuses[*].state.waiting.reason}|'
 POD_STATES+='{.status.conditions[?(@.reason=="Unschedulable")].reason}|'
 POD_STATES+='{.status.containerStatuses[*].state.terminated.reason}|'
-POD_STATES+='{.status.containerStatuses[*].state.terminated.exitCode}{"\n"}{end}'
+POD_STATES+='{.status.containerStatuses[*].state.terminated.exitCode}|'
+POD_STATES+='{.status.reason}{"\n"}{end}'
 
 job_state() { # print the state of the Job, or nothing if there is no such Job
     kube get job "$JOB" --ignore-not-found -o "jsonpath=$JOB_STATE"
@@ -131,32 +128,47 @@ pod_states() { # print a line for each pod of the Job, the oldest pod first
     kube get pods --selector "job-name=$JOB" --sort-by=.metadata.creationTimestamp \
         -o "jsonpath=$POD_STATES"
 }
-succeeded_pod() { pod_states | awk -F '|' '$3 == "Succeeded" { pod = $1 } END { print pod }'; }
+log_of_job() { # print the log of the pod that succeeded
+    local pods pod
+    pods=$(pod_states) || return
+    pod=$(awk -F '|' '$3 == "Succeeded" { pod = $1 } END { print pod }' <<< "$pods")
+    [ -n "$pod" ] || { echo "its pod was deleted" > "$ERRORS" && return 1; }
+    kube logs "$pod"
+}
 
 run_job() { # NAME COMPLETIONS ARGS CPUS MEMORY: run a Job, or join the same Job, and wait for it
     JOB=$1
-    local state errors reason
-    errors=$(mktemp)
-    if ! state=$(job_state 2> "$errors"); then
-        reason=$(tail -n 1 "$errors")
-        rm -f "$errors"
-        fail "kubectl cannot read Jobs${reason:+ ($reason)}. Check the cluster and your rights" \
-            "with: $(shown get jobs)"
-    fi
-    rm -f "$errors"
+    local state
+    SETTINGS=$(SETTINGS='' manifest "$@" | cksum | awk '{ print $1 }')
+    state=$(job_state) || fail "kubectl cannot read Jobs$(because). Check the cluster and your" \
+        "rights with: $(shown get jobs). Then run the same command again"
     case "$state" in
-    *'|'*Complete*'|'* | *'|'*Failed*'|'*) # replaced, because files of its tasks may be gone
-        kube delete job "$JOB" --cascade=foreground > /dev/null
-        state=
+    '') ;;
+    *'|'*Complete*'|'* | *'|'*Failed*'|'*) replace_job ;; # files of its tasks may be gone
+    "$SETTINGS|"*) ;;
+    *)
+        echo "$JOB runs with other settings; replacing it"
+        replace_job
         ;;
     esac
+    RUNNING=$JOB
     if [ -n "$state" ]; then
         echo "$JOB runs already; waiting for it"
     else
-        manifest "$@" | kube create -f - > /dev/null || fail "kubectl did not create the Job $JOB"
+        (export SETTINGS && manifest "$@" | kube create -f - > /dev/null) ||
+            fail "kubectl did not create the Job $JOB$(because). Repair the cause (your rights:" \
+                "$(shown auth can-i create jobs)). $(remedy)"
         echo "$JOB started, pods: $2"
     fi
     wait_for_job "$2"
+    RUNNING=
+}
+
+replace_job() { # delete the Job; changes `state` of the caller
+    kube delete job "$JOB" --cascade=foreground > /dev/null || fail "kubectl did not delete the" \
+        "Job $JOB, which has to be replaced$(because). Delete it with:" \
+        "$(shown delete job "$JOB"). Then run the same command again"
+    state=
 }
 
 wait_for_job() { # COMPLETIONS
@@ -166,12 +178,13 @@ wait_for_job() { # COMPLETIONS
             unanswered=0
         else
             unanswered=$((unanswered + 1))
-            [ "$unanswered" -lt 60 ] || fail "the cluster does not answer. The Job $JOB may still" \
-                "run. Run the same command again to resume"
+            [ "$unanswered" -ne 1 ] || echo "kubectl cannot read $JOB$(because); trying again" >&2
+            [ "$unanswered" -lt 60 ] || fail "kubectl could not read the Job $JOB 60" \
+                "times$(because). The Job may still run. Run the same command again to resume"
         fi
         if [ "$unanswered" -eq 0 ]; then
             [ -n "$state" ] || fail "the Job $JOB was deleted. Run the same command again to resume"
-            IFS='|' read -r succeeded indexes types message <<< "$state"
+            IFS='|' read -r _ succeeded indexes types message <<< "$state"
             case " $types " in
             *' Complete '*) return ;;
             *' Failed '*) report_failure "$message" "$indexes" ;;
@@ -199,67 +212,52 @@ notice_waiting_pod() { # LOOKS: say once why a pod does not start; changes `said
         reason = $5 != "" ? $5 : $4
         if (reason != "" && reason != "ContainerCreating") { print $1 "|" reason; exit }
     }' <<< "$pods")"
-    if [ -n "$reason" ] && [ "$reason" != "$said" ]; then
-        said=$reason
-        echo "$JOB: the pod $pod does not start ($reason); to see why, run:" \
-            "$(shown describe pod "$pod")" >&2
+    if [ -n "$reason" ] && [[ $said != *"|$reason|"* ]]; then # ErrImagePull alternates
+        said+="|$reason|"
+        echo "$JOB: the pod $pod does not start ($reason), and the script waits for it. To see" \
+            "why, run: $(shown describe pod "$pod"). If a setting is wrong, press Ctrl-C, and run" \
+            "the script with the right one" >&2
     fi
 }
 
 report_failure() { # MESSAGE INDEXES: print the log of the pod that failed, and exit
-    local failed pod reason code
+    local failed pod reason code remedy
+    remedy=$(remedy)
     failed=$(pod_states | awk -F '|' -v index_="${2%%[,-]*}" '
-        $3 == "Failed" && (index_ == "" || $2 == index_) { pod = $1 "|" $6 "|" $7 }
-        END { print pod }')
+        $3 == "Failed" && (index_ == "" || $2 == index_) {
+            pod = $1 "|" ($8 != "" ? $8 : $6) "|" $7
+        }
+        END { print pod }') || true
     IFS='|' read -r pod reason code <<< "$failed"
     [ -n "$pod" ] || fail "the Job $JOB failed: $1. To see why, run:" \
-        "$(shown describe job "$JOB"). $REMEDY"
+        "$(shown describe job "$JOB"). Repair the cause. $remedy"
     echo "The pod $pod ended with ${reason:-an error}. The last lines of its log:" >&2
     kube logs "$pod" --tail=20 | sed 's/^/    /' >&2 || true
     [ "$code" != 2 ] || fail "the Job $JOB failed, because thdpack refused an option or input" \
         "(exit code 2). For the whole log, run: $(shown logs "$pod"). Correct INPUTS, OPTIONS or" \
         "DATASET, and run the script again"
     case "$reason" in
+    Evicted) fail "the Job $JOB failed, because a pod was evicted, for example because it needed" \
+        "more disk space than the sizeLimit in $TEMPLATE. To see why, run:" \
+        "$(shown describe pod "$pod"). Repair the cause. $remedy" ;;
     OOMKilled) fail "the Job $JOB failed, because a pod needed more memory than its limit. Set" \
-        "MEMORY or, for the commit, COMMIT_MEMORY to more. $REMEDY" ;;
+        "MEMORY or, for the commit, COMMIT_MEMORY to more. $remedy" ;;
     *) fail "the Job $JOB failed: $1. For the whole log, run: $(shown logs "$pod"). Repair the" \
-        "cause. $REMEDY" ;;
+        "cause. $remedy" ;;
     esac
 }
 
-[ -n "${INPUTS:-}" ] && [ -n "${DATASET:-}" ] && [ -n "${IMAGE:-}" ] || refuse "set INPUTS," \
-    "DATASET and IMAGE, for example: INPUTS='s3://corpora/*.fasta.gz'" \
-    "DATASET=s3://corpora/uniref90 IMAGE=registry/thdpack-cpu:0.1.0 deploy/kubernetes/preprocess.sh"
-command -v kubectl > /dev/null || refuse "kubectl is not in PATH, and this script needs it." \
-    "Without Kubernetes: thdpack preprocess INPUTS --out DATASET"
-TEMPLATE=$(dirname "${BASH_SOURCE[0]}")/job.yaml
-check_number "$SIZE" SIZE
-check_number "$PARALLELISM" PARALLELISM
-check_number "$COMMIT_CPUS" COMMIT_CPUS
-check_memory "$MEMORY" MEMORY
-[[ $POLL =~ ^[0-9]*\.?[0-9]+$ && $POLL =~ [1-9] ]] || refuse "POLL is '$POLL', expected seconds"
-COMMIT_MEMORY=${COMMIT_MEMORY:-$((COMMIT_CPUS * 2))Gi}
-check_memory "$COMMIT_MEMORY" COMMIT_MEMORY
-case "$MOUNT" in
-/*) ;;
-*) refuse "MOUNT is '${MOUNT:-/}', expected the path of a folder from /, such as /data" ;;
-esac
-INPUT_WORDS=$(words "$INPUTS" INPUTS)
-OPTION_WORDS=$([ -z "${OPTIONS:-}" ] || words "$OPTIONS" OPTIONS)
-! printf '%s' "${INPUTS}${OPTIONS:-}$DATASET$MOUNT" | tr '\n' ' ' | grep -q '[[:cntrl:]]' ||
-    refuse "INPUTS, OPTIONS, DATASET or MOUNT has a tab or another control character"
-while IFS= read -r WORD; do check_place "$WORD" INPUTS; done <<< "$INPUT_WORDS"
-check_place "$DATASET" DATASET
 export SERVICE_ACCOUNT=${SERVICE_ACCOUNT:-} SECRET=${SECRET:-} CLAIM=${CLAIM:-} IMAGE MOUNT
 
 PLAN_ARGS=$(printf '%s\n' plan-tasks "$INPUT_WORDS" --out "$DATASET" \
     ${OPTION_WORDS:+"$OPTION_WORDS"} | json)
 run_job "thdpack-plan-$(checksum "$PLAN_ARGS")" 1 "$PLAN_ARGS" 1 "$MEMORY"
-PLAN=$(kube logs "$(succeeded_pod)")
+PLAN=$(log_of_job) || fail "kubectl cannot read the log of the Job $JOB$(because). Check your" \
+    "rights with: $(shown auth can-i get pods --subresource=log). Then run the same command again"
 grep -v '  thdpack \|  deploy/' <<< "$PLAN" || true # without the commands that this script runs
 DIGEST=$(awk 'NF == 2 && $1 == "plan" { print $2 }' <<< "$PLAN")
-[ -n "$DIGEST" ] || fail "the log of the Job $JOB names no plan. OPTIONS must not have --dry-run" \
-    "or --log-json"
+[ -n "$DIGEST" ] || fail "the log of the Job $JOB names no plan. Set IMAGE to the image of" \
+    "deploy/containers/cpu.Containerfile, target cpu, and run the script again"
 # The name has a checksum of DATASET, because equal builds to two places have the same plan.
 BUILD=$(cut -c 1-8 <<< "$DIGEST")-$(checksum "$DIGEST" "$DATASET")
 
@@ -274,4 +272,4 @@ for STAGE in map link draw reduce; do
 done
 COMMIT_ARGS=$(printf '%s\n' commit "$DATASET" --plan "$DIGEST" --workers "$COMMIT_CPUS" | json)
 run_job "thdpack-commit-$BUILD" 1 "$COMMIT_ARGS" "$COMMIT_CPUS" "$COMMIT_MEMORY"
-kube logs "$(succeeded_pod)"
+log_of_job || echo "the dataset is complete, but kubectl cannot read the log of $JOB$(because)" >&2

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes.command_line import REPO, environment, preprocess
@@ -138,6 +139,32 @@ GOOD = {"INPUTS": "s3://b/a.fasta", "DATASET": "s3://b/set", "IMAGE": "thdpack"}
         ({"COMMIT_MEMORY": "8GB"}, "COMMIT_MEMORY is '8GB', expected a size such as 2Gi"),
         ({"MOUNT": "data"}, "MOUNT is 'data', expected the path of a folder from /, such as"),
         ({"MOUNT": "/"}, "MOUNT is '/', expected the path of a folder from /, such as /data"),
+        ({"MOUNT": '/a"b'}, "MOUNT is '/a\"b', expected a path without double quotes"),
+        ({"MOUNT": "/scratch"}, "MOUNT is /scratch, but pods keep their own files in /scratch"),
+        ({"INPUTS": " "}, "set INPUTS, DATASET and IMAGE, for example: INPUTS="),
+        ({"INPUTS": "-"}, "INPUTS is -, and pods cannot read the standard input"),
+        ({"INPUTS": "s3:///a"}, "INPUTS is s3:///a, a URL without a bucket: write s3://BUCKET/"),
+        ({"DATASET": "s3://b/a\r"}, "DATASET contains a carriage return"),
+        ({"DATASET": "/data/../a", "CLAIM": "c"}, "DATASET is /data/../a, but pods see the claim"),
+        ({"IMAGE": 'a"b'}, "IMAGE is 'a\"b', expected an image such as registry/thdpack-cpu"),
+        ({"IMAGE": "a b"}, "IMAGE is 'a b', expected an image such as registry/thdpack-cpu"),
+        ({"IMAGE": "a\nb"}, "IMAGE contains a newline, a tab or another control character"),
+        ({"SECRET": "a_b"}, "SECRET is 'a_b', expected a name in Kubernetes"),
+        ({"SERVICE_ACCOUNT": "a b"}, "SERVICE_ACCOUNT is 'a b', expected a name in Kubernetes"),
+        ({"CLAIM": "a/b"}, "CLAIM is 'a/b', expected a name in Kubernetes"),
+        ({"NAMESPACE": "--all"}, "NAMESPACE is '--all', expected a name in Kubernetes"),
+        ({"SIZE": "9" * 20}, f"SIZE is {'9' * 20}, expected at most 999999"),
+        ({"OPTIONS": "--exclude /l"}, "--exclude in OPTIONS is a local path, /l, and pods cannot"),
+        (
+            {"OPTIONS": "--sample_clusters=l"},
+            "--sample-clusters in OPTIONS is a local path, l, and",
+        ),
+        ({"OPTIONS": "--clusters mmseqs:0.5"}, "OPTIONS has --clusters mmseqs:0.5, but MMseqs2"),
+        ({"OPTIONS": "--dry-run"}, "OPTIONS has --dry-run, but this script needs the plan"),
+        ({"OPTIONS": "--seed 1 --log_json"}, "OPTIONS has --log_json, but this script needs"),
+        ({"OPTIONS": "--help"}, "OPTIONS has --help, but this script needs the plan"),
+        ({"OPTIONS": "--workers=2"}, "OPTIONS has --workers, but Jobs run the tasks"),
+        ({"OPTIONS": "--out x"}, "OPTIONS has --out: remove it, and set DATASET instead"),
     ],
 )
 def test_a_script_that_cannot_run_says_in_one_line_what_to_do(
@@ -163,5 +190,93 @@ def test_without_a_cluster_the_script_says_in_one_line_how_to_see_the_reason(
     assert ended.returncode == 1
     assert errors == (
         "preprocess.sh: kubectl cannot read Jobs (No route). Check the cluster and your "
-        "rights with: kubectl get jobs\n"
+        "rights with: kubectl get jobs. Then run the same command again\n"
     )
+
+
+PLAN = "thdpack-plan-2061912764"
+"""Name of the Job that plans the build of GOOD."""
+FAILS = "echo 'Error (Forbidden)' >&2; exit 1"
+AGAIN = "run the same command again"
+UNPLANNED = "Repair the cause. No task has started. Run this script again"
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            {"create -f": FAILS},
+            f"kubectl did not create the Job {PLAN} (Error (Forbidden)). Repair the cause (your "
+            "rights: kubectl auth can-i create jobs). No task has started. Run this script again",
+        ),
+        (
+            {"get pods": "echo 'p|0|Failed||||1|'", "get job": "echo '|||Failed|too many'"},
+            f"the Job {PLAN} failed: too many. For the whole log, run: kubectl logs p. {UNPLANNED}",
+        ),
+        (
+            {"get pods": "echo 'p|0|Failed|||||Evicted'", "get job": "echo '|||Failed|too many'"},
+            f"the Job {PLAN} failed, because a pod was evicted, for example because it needed more "
+            f"disk space than the sizeLimit in {SCRIPT.with_name('job.yaml')}. To see why, run: "
+            f"kubectl describe pod p. {UNPLANNED}",
+        ),
+        (
+            {"get pods": "echo 'p|0|Succeeded||||0|'", "logs p": FAILS},
+            f"kubectl cannot read the log of the Job {PLAN} (Error (Forbidden)). Check your rights "
+            f"with: kubectl auth can-i get pods --subresource=log. Then {AGAIN}",
+        ),
+        (
+            {"get pods": ":"},
+            f"kubectl cannot read the log of the Job {PLAN} (its pod was deleted). Check your "
+            f"rights with: kubectl auth can-i get pods --subresource=log. Then {AGAIN}",
+        ),
+        (
+            {"get pods": "echo 'p|0|Succeeded||||0|'", "logs p": "echo hello"},
+            f"the log of the Job {PLAN} names no plan. Set IMAGE to the image of "
+            "deploy/containers/cpu.Containerfile, target cpu, and run the script again",
+        ),
+    ],
+)
+def test_a_failure_ends_with_a_line_that_says_how_to_go_on(
+    tmp_path: Path, parts: dict[str, str], said: str
+) -> None:
+    answers = {"create -f": "cat > made", "get job": "echo '|1||Complete|'", **parts}
+    stand_in(tmp_path, {**answers, "get job": f"[ ! -e made ] || {answers['get job']}"})
+    ended = script(tmp_path, **GOOD)
+    _, errors = ended.communicate()
+    assert ended.returncode == 1
+    assert errors.splitlines()[-1] == f"preprocess.sh: {said}"
+
+
+def test_a_pod_that_waits_for_its_image_is_reported_once_for_each_reason(tmp_path: Path) -> None:
+    """The reason alternates between two states until the Job is deleted."""
+    wait = "echo x >> looks; n=$(wc -l < looks); [ $n -lt 8 ] || rm made; "
+    wait += 'r=(ErrImagePull ImagePullBackOff); echo "p|0|Pending|${r[n % 2]}||||"'
+    answers = {"create -f": "cat > made", "get job": "[ ! -e made ] || echo '||||'"}
+    stand_in(tmp_path, {**answers, "get pods": wait})
+    ended = script(tmp_path, **GOOD)
+    _, errors = ended.communicate()
+    assert ended.returncode == 1
+    assert errors.count("ErrImagePull") == errors.count("ImagePullBackOff") == 1
+    assert "To see why, run: kubectl describe pod p. If a setting is wrong, press Ctrl-C" in errors
+    assert errors.endswith(f"the Job {PLAN} was deleted. {AGAIN.capitalize()} to resume\n")
+
+
+def test_a_job_that_runs_with_other_settings_is_replaced(tmp_path: Path) -> None:
+    answers = {
+        "create -f": "cat > made",
+        "delete job": ": > deleted",
+        "get job": "if [ -e made ]; then :; elif [ ! -e deleted ]; then echo 'old||||'; fi",
+    }
+    stand_in(tmp_path, answers)
+    printed, errors = script(tmp_path, **GOOD, SECRET="store").communicate()
+    assert printed.startswith(f"{PLAN} runs with other settings; replacing it\n{PLAN} started")
+    labels = yaml.safe_load((tmp_path / "made").read_text())["metadata"]["labels"]
+    assert labels["settings"].isdigit(), errors
+
+
+def stand_in(folder: Path, answers: dict[str, str]) -> None:
+    """Write a program `kubectl` that runs the shell code of its first two words in `folder`."""
+    cases = "".join(f'"{words}") {code} ;;\n' for words, code in answers.items())
+    program = folder / "kubectl"
+    program.write_text(f'#!/bin/bash\ncd {folder}\ncase "$1 $2" in\n{cases}esac\n')
+    program.chmod(0o755)

@@ -52,7 +52,7 @@ class Pod:
         phase = {None: "Pending", 0: "Succeeded"}.get(self.code, "Failed")
         ended = {None: "", 0: "Completed"}.get(self.code, "Error")
         code = "" if self.code is None else self.code
-        return f"{self.name}|{self.index}|{phase}|{self.waits_for}||{ended}|{code}"
+        return f"{self.name}|{self.index}|{phase}|{self.waits_for}||{ended}|{code}|"
 
 
 @dataclass
@@ -71,7 +71,8 @@ class Job:
         """Return the fields that the script asks for."""
         kind, message = self.condition
         types = {"Complete": "SuccessCriteriaMet Complete", "Failed": "FailureTarget Failed"}
-        return f"{self.done or ''}|{self.failed_index}|{types.get(kind, '')}|{message}"
+        settings = self.manifest["metadata"]["labels"]["settings"]
+        return f"{settings}|{self.done or ''}|{self.failed_index}|{types.get(kind, '')}|{message}"
 
 
 class Cluster:
