@@ -25,6 +25,8 @@ _MOST_LISTED: Final = 8
 """Maximum number of options that an error lists."""
 _ALIKE: Final = {"json": "log-json", "log-json": "json"}
 """Options for JSON output. Each subcommand has at most one of them."""
+_MOST_MEANT: Final = 3
+"""Maximum number of options that an error suggests, because all begin with the unknown word."""
 _CLOSE: Final = 0.7
 """Smallest similarity, from 0 to 1, at which an error suggests another option."""
 _HELP: Final = ("-h", "--help")
@@ -212,9 +214,12 @@ def _unknown(
     if bare == "dry-run" and "--delete" in known:
         return f"no option {name}: without --delete, `{prog}` only lists the files"
     names = {each.lstrip("-"): each for each in known}
-    close = difflib.get_close_matches(bare.lower(), names, n=1, cutoff=_CLOSE)
+    close = [each for each in names if each.startswith(bare.lower())] if len(bare) > 2 else []
+    if not 0 < len(close) <= _MOST_MEANT:
+        close = difflib.get_close_matches(bare.lower(), names, n=1, cutoff=_CLOSE)
     if close:
-        return f"no option {name}: did you mean {names[close[0]]}?"
+        meant = " or ".join(names[each] for each in close)
+        return f"no option {name}: did you mean {meant}?"
     if len(known) > _MOST_LISTED:
         return f"no option {name}: `{prog} --help` lists all options"
     return f"no option {name}: the options are {', '.join(known)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final, Literal, Optional, TypeVar
 
 import tyro
@@ -27,6 +28,11 @@ Options = TypeVar("Options", bound="InferenceOptions")
 _LOCAL_RESULTS: Final = (
     "use a local folder, and copy it to the store with a command such as `aws s3 sync FOLDER URL`"
 )
+FILE_ENDINGS: Final = (
+    *(".arrow", ".csv", ".feather", ".h5", ".json", ".npy"),
+    *(".npz", ".parquet", ".pt", ".safetensors", ".tsv"),
+)
+"""Endings of the names of files, which a folder of results should not have."""
 Dtype = Literal["fp32", "fp16", "bf16"]
 Format = Literal["parquet", "arrow"]
 
@@ -94,6 +100,20 @@ class InferenceOptions:
         given = {"--sequence-column": self.sequence_column, "--id-column": self.id_column}
         return tuple(word for pair in given.items() if pair[1] for word in pair)
 
+    def check_out(self) -> None:
+        """Refuse an --out that is no local folder, or is named like a file.
+
+        Raises:
+            ValueError: see above.
+        """
+        check_local("--out", self.out, _LOCAL_RESULTS)
+        out = Path(self.out)
+        if out.suffix.lower() in FILE_ENDINGS and not out.is_dir():
+            raise ValueError(
+                f"--out is {out}, the name of a file, but the results are a folder of files: "
+                f"choose a folder, such as {out.with_suffix('')}"
+            )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmbedOptions(InferenceOptions):
@@ -111,7 +131,7 @@ class EmbedOptions(InferenceOptions):
 
     def __post_init__(self) -> None:
         InferenceOptions.__post_init__(self)
-        check_local("--out", self.out, _LOCAL_RESULTS)
+        self.check_out()
         if not self.data:
             raise ValueError("DATA is missing: name a dataset or FASTA files after MODEL")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import tyro
 
 from schemas.text.option_checks import check_local, flag
-from trainer.config.inference_options import InferenceOptions, parse
+from trainer.config.inference_options import FILE_ENDINGS, InferenceOptions, parse
 
 DEFAULT_MEASURED: Final = "DMS_score"
 """Default of --measured: ProteinGym's column."""
@@ -60,10 +61,18 @@ class ScoreOptions(InferenceOptions):
 
     def __post_init__(self) -> None:
         InferenceOptions.__post_init__(self)
-        check_local("--out", self.out, _LOCAL_FILE)
         if not self.mutations:
+            self.check_out()
             self._check_data()
             return
+        check_local("--out", self.out, _LOCAL_FILE)
+        out = Path(self.out)
+        ending = out.suffix.lower()
+        if ending != ".csv" and ending in FILE_ENDINGS:
+            raise ValueError(
+                f"--out is {out}, but with --mutations, OUT is a CSV file: choose a name that ends "
+                f"with .csv, such as {out.with_suffix('.csv')}"
+            )
         check_local("--mutations", self.mutations, _LOCAL_FILE)
         if self.data:
             raise ValueError(

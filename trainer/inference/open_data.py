@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,6 @@ from pipeline.storage.urls import local_path
 from schemas.errors import ManifestError, OptionError, ThdpackError
 from schemas.manifest import MANIFEST_NAME
 from schemas.python_environment import ERRORS_ON_STDOUT, python_environment
-from trainer.distributed.rank_message import command
 
 DATASET: Final = ".dataset-"
 """How the name of the folder of a temporary dataset begins. It ends with a hash of the inputs'
@@ -37,7 +37,7 @@ _FASTA_OPTIONS: Final = (
 _OPTION: Final = re.compile(r"(?<!\S)--[a-z]+(?:-[a-z]+)*")
 _SHARED: Final = {"--out", "--sequence-column", "--id-column"}
 """Options of `thdpack preprocess` that `thdpack embed` and `thdpack score` have, too."""
-_BUILD_IT: Final = "build a dataset with `thdpack preprocess`, and give the dataset as DATA"
+_BUILD_IT: Final = "build a dataset with it, and give the dataset as DATA"
 
 
 def is_dataset(data: Sequence[str]) -> bool:
@@ -58,14 +58,46 @@ def is_dataset(data: Sequence[str]) -> bool:
     return True
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """What is known of the inputs of a temporary dataset before they are read.
+
+    digest: hash of names, sizes and modification times; "" if these are not known for all inputs,
+        because one is a URL, a glob or a list.
+    bytes: total size; 0 if not all inputs are local files.
+    """
+
+    digest: str
+    bytes: int
+
+
+def find_inputs(data: Sequence[str], columns: Sequence[str] = ()) -> Inputs:
+    """Return what is known of the inputs.
+
+    Args:
+        columns: options that name columns of tables.
+    """
+    paths = [local_path(name) for name in data]
+    found = [path for path in paths if path is not None and path.exists()]
+    files = [path for path in found if path.is_file()]
+    return Inputs(
+        digest=_digest(data, columns) if len(found) == len(data) else "",
+        bytes=sum(path.stat().st_size for path in files) if len(files) == len(data) else 0,
+    )
+
+
 def temporary_dataset(data: Sequence[str], out: Path, columns: Sequence[str] = ()) -> Path:
     """Return the folder of the temporary dataset of these inputs.
 
     Args:
         columns: options that name columns of tables.
     """
+    return out / f"{DATASET}{_digest(data, columns)}"
+
+
+def _digest(data: Sequence[str], columns: Sequence[str]) -> str:
     key = chr(0).join([*map(_version, data), *columns])
-    return out / f"{DATASET}{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def _version(name: str) -> str:
@@ -122,7 +154,7 @@ def build_dataset(
     error = OptionError if done.returncode == 2 else ThdpackError
     missing = [word for word in advised(said, data) if word not in options]
     if missing:
-        said += f" (`{command()}` has no {' or '.join(missing)}: {remedy})"
+        said += f" (only `thdpack preprocess` has {' and '.join(missing)}: {remedy})"
     raise error(said)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,32 +23,21 @@ from trainer.config.inference_options import InferenceOptions
 from trainer.distributed.agreement import run_on_main
 from trainer.distributed.topology import Topology
 from trainer.inference.load_model import Weights, load_weights
-from trainer.inference.open_data import build_dataset, is_dataset
+from trainer.inference.open_data import Inputs, build_dataset, find_inputs, is_dataset
 from trainer.inference.packed_model import RowFunction
 from trainer.inference.parts import PARTS, Result
-from trainer.inference.rows import MULTIPLE
 from trainer.inference.settings import (
     SETTINGS,
     SUMMARY,
     Settings,
     check_same_settings,
-    read_settings,
+    settings_of,
     write_settings,
 )
-from trainer.inference.work_size import bucket_tokens
+from trainer.inference.sizes import FASTA_LENGTH, RowSizes, row_sizes, unit_sizes
 from trainer.readers.check_cache import check_cache
 
 _FP8_FROM: Final = (8, 9)
-_FASTA_LENGTH: Final = 1024
-"""Default of --max-seq-len for FASTA. ESM-2 was trained with this length."""
-_ROW_TOKENS: Final = {"cuda": 65_536, "cpu": 4_096}
-"""Default of --row-tokens."""
-_UNIT_SECONDS: Final = 10.0
-"""Approximate time that a unit takes. An interruption loses at most this work."""
-_FLOPS: Final = {"cuda": 5e14, "cpu": 1e11}
-"""Assumed number of operations per second, to choose the size of a unit."""
-_UNIT_TOKENS: Final = 16 << 20
-"""Maximum size of a unit in tokens. The results of a unit must fit into memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +67,6 @@ class Prepared:
     compute: compute options, with `auto` resolved.
     url: folder or URL of the dataset.
     storage: arguments of ShardReader about the cache.
-    done: True if an earlier process has completed the run.
     """
 
     out: Path
@@ -91,7 +78,6 @@ class Prepared:
     work: Work
     settings: Settings
     storage: Mapping[str, Any]
-    done: bool
 
     def description(self) -> str:
         """Return the first line of the run's output."""
@@ -102,22 +88,129 @@ class Prepared:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Command:
+    """A command, to compare with an earlier run in OUT.
+
+    inputs: inputs of a temporary dataset; None if DATA is a dataset.
+    """
+
+    options: InferenceOptions
+    topology: Topology
+    compute: ComputeOptions
+    weights: Weights
+    work: Work
+    inputs: Inputs | None
+
+    @property
+    def out(self) -> Path:
+        return Path(self.options.out)
+
+    def completed(self) -> bool:
+        """Compare the command with the earlier run before a temporary dataset is built, which may
+        take long. Return whether the earlier run is complete and is known to be of the same inputs.
+
+        Raises:
+            OptionError: OUT holds results of another run.
+            ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
+        """
+        if self.inputs is None:
+            return False
+        before = settings_of(self.out)
+        sizes = row_sizes(self.options, self.topology, before=before.row_tokens if before else 0)
+        if before is None:
+            return False
+        other = self.inputs.bytes and before.input_bytes not in (0, self.inputs.bytes)
+        units = before.unit_buckets, before.unit_pieces
+        settings = self._settings(sizes, units, "" if other else before.dataset)
+        check_same_settings(self.out, before, settings)
+        same = self.inputs.digest != "" and self.inputs.digest == before.inputs
+        return same and (self.out / SUMMARY).exists()
+
+    def settle(self, url: str, manifest: Manifest) -> tuple[Settings, bool]:
+        """Return the settings of the run, and whether an earlier run is complete. Write the
+        settings of a new run.
+
+        Sizes that the user left open are those of the earlier run.
+
+        Args:
+            url: folder or URL of the dataset.
+        Raises:
+            OptionError: OUT holds results of another run.
+            ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
+        """
+        before = settings_of(self.out)
+        own = FASTA_LENGTH if self.inputs else manifest.max_seq_len
+        sizes = row_sizes(
+            self.options, self.topology, own=own, before=before.row_tokens if before else 0
+        )
+        if before is None:
+            parameters, per_residue = self.weights.options.parameters, self.work.per_residue
+            units = unit_sizes(parameters, self.topology, manifest, sizes, per_residue=per_residue)
+            settings = self._settings(sizes, units, manifest.digest)
+            write_settings(self.out / PARTS / SETTINGS, settings)
+            return settings, False
+        units = before.unit_buckets, before.unit_pieces
+        settings = self._settings(sizes, units, manifest.digest)
+        try:
+            check_same_settings(self.out, before, settings, "" if self.inputs else url)
+        except OptionError:
+            if self.inputs and before.dataset != settings.dataset:
+                shutil.rmtree(url, ignore_errors=True)  # no run of this folder needs it
+            raise
+        return settings, (self.out / SUMMARY).exists()
+
+    def _settings(self, sizes: RowSizes, units: tuple[int, int], dataset: str) -> Settings:
+        """Args:
+        units: see `unit_sizes`.
+        dataset: digest of the dataset's manifest.
+        """
+        fp8 = self.options.precision == "fp8"
+        return Settings(
+            command=self.work.command,
+            model=self.weights.digest,
+            dataset=dataset,
+            inputs=self.inputs.digest if self.inputs else "",
+            input_bytes=self.inputs.bytes if self.inputs else 0,
+            unit_buckets=units[0],
+            unit_pieces=units[1],
+            row_tokens=sizes.row_tokens,
+            max_seq_len=sizes.longest,
+            overlap=sizes.overlap,
+            backend=self.compute.backend,
+            precision="fp8" if fp8 else self.compute.precision,
+            format=self.options.format,
+            more=dict(self.work.more),
+        )
+
+
 @option_errors()
 def prepare(
     options: InferenceOptions, topology: Topology, plan: Callable[[Weights], Work]
-) -> Prepared:
-    """Load the model, open the data, and compare the options with an interrupted run's.
+) -> Prepared | None:
+    """Load the model, open the data, and compare the options with an earlier run's. Return None if
+    the earlier run is complete.
 
     Args:
         plan: function that returns the work for a model.
     Raises:
         OptionError, ThdpackError: options, model or data cannot be used.
     """
-    out = Path(options.out)
     compute = resolved_compute(options, topology)
     weights = load_weights(options.model, topology)
-    work = plan(weights)
-    url, given = run_on_main(topology, lambda: _dataset(options, out, topology))
+    command = _Command(
+        options=options,
+        topology=topology,
+        compute=compute,
+        weights=weights,
+        work=plan(weights),
+        inputs=run_on_main(topology, lambda: _inputs(options)),
+    )
+    out = command.out
+    if run_on_main(topology, command.completed):
+        return None
+    given = command.inputs is None
+    url: str = run_on_main(topology, lambda: _dataset(options, out, given=given))
     manifest = read_manifest(url, options.generation or None)
     storage = {"cache_bytes": options.cache_bytes, "cache_dir": options.cache_dir or None}
     if not (out / SUMMARY).exists():  # the results of a complete run are not computed again
@@ -129,23 +222,9 @@ def prepare(
             cache_bytes=options.cache_bytes,
             variants=range(1),
         )
-    own = manifest.max_seq_len if given else _FASTA_LENGTH
-
-    def settle() -> tuple[Settings, bool]:
-        before = read_settings(out / PARTS / SETTINGS) or read_settings(out / SUMMARY)
-        settings = _settings(options, compute, weights, manifest, work, topology, own, before)
-        if before:
-            try:
-                check_same_settings(out, before, settings, url)
-            except OptionError:
-                if not given and before.dataset != settings.dataset:
-                    shutil.rmtree(url, ignore_errors=True)  # no run of this folder needs it
-                raise
-        else:
-            write_settings(out / PARTS / SETTINGS, settings)
-        return settings, (out / SUMMARY).exists()
-
-    settings, done = run_on_main(topology, settle)
+    settings, complete = run_on_main(topology, lambda: command.settle(url, manifest))
+    if complete:
+        return None
     return Prepared(
         out=out,
         topology=topology,
@@ -153,10 +232,9 @@ def prepare(
         weights=weights,
         url=url,
         manifest=manifest,
-        work=work,
+        work=command.work,
         settings=settings,
         storage=storage,
-        done=done,
     )
 
 
@@ -181,107 +259,33 @@ def resolved_compute(options: InferenceOptions, topology: Topology) -> ComputeOp
     return precision.resolve(ComputeOptions(backend="te", precision="bf16"), topology.device)
 
 
-def _dataset(options: InferenceOptions, out: Path, topology: Topology) -> tuple[str, bool]:
-    """Return the folder or URL of the dataset, and whether DATA is this dataset. For FASTA and
-    tables, check the options, and build the dataset.
+def _inputs(options: InferenceOptions) -> Inputs | None:
+    """Return the inputs to build a temporary dataset from; None if DATA is a dataset.
 
     Raises:
         OptionError: an option does not suit DATA.
-        ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
-        ThdpackError: the dataset cannot be built.
+        DatasetError: the store cannot be reached.
     """
-    columns = options.columns
     if is_dataset(options.data):
-        if columns:
+        if options.columns:
             raise OptionError(
-                f"{columns[0]} is for tables, but DATA is a dataset: remove the option"
+                f"{options.columns[0]} is for tables, but DATA is a dataset: remove the option"
             )
-        return pinned(options.data[0]), True
+        return None
     if options.generation:
         raise OptionError("--generation is for a dataset, but DATA is not one")
-    row_sizes(options, topology)  # before the build, which may take long
+    return find_inputs(options.data, options.columns)
+
+
+def _dataset(options: InferenceOptions, out: Path, *, given: bool) -> str:
+    """Return the folder or URL of the dataset. For FASTA and tables, build the dataset.
+
+    Args:
+        given: whether DATA is a dataset.
+    Raises:
+        ThdpackError: the dataset cannot be built.
+    """
+    if given:
+        return pinned(options.data[0])
     out.mkdir(parents=True, exist_ok=True)
-    return str(build_dataset(options.data, out, columns=columns)), False
-
-
-def _settings(
-    options: InferenceOptions,
-    compute: ComputeOptions,
-    weights: Weights,
-    manifest: Manifest,
-    work: Work,
-    topology: Topology,
-    own: int,
-    before: Settings | None,
-) -> Settings:
-    """Return the settings of the run. Sizes that the user left open are those of an interrupted
-    run.
-
-    Args:
-        own: default of --max-seq-len.
-        before: settings of an interrupted run.
-    Raises:
-        ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
-    """
-    row_tokens, longest, overlap = row_sizes(
-        options,
-        topology,
-        own=own,
-        before=before.row_tokens if before else 0,
-    )
-    seconds = 2 * weights.options.parameters / _FLOPS[topology.device.type]  # for a token
-    unit_tokens = max(row_tokens, min(_UNIT_TOKENS, _UNIT_SECONDS / seconds))
-    bucket = bucket_tokens(manifest, longest, per_residue=work.per_residue)
-    pieces = math.ceil(bucket / unit_tokens) if work.per_residue else 1
-    return Settings(
-        command=work.command,
-        model=weights.digest,
-        dataset=manifest.digest,
-        unit_buckets=before.unit_buckets if before else max(1, int(unit_tokens / bucket)),
-        unit_pieces=before.unit_pieces if before else pieces,
-        row_tokens=row_tokens,
-        max_seq_len=longest,
-        overlap=overlap,
-        backend=compute.backend,
-        precision=options.precision if options.precision == "fp8" else compute.precision,
-        format=options.format,
-        more=dict(work.more),
-    )
-
-
-def row_sizes(
-    options: InferenceOptions, topology: Topology, *, own: int = _FASTA_LENGTH, before: int = 0
-) -> tuple[int, int, int]:
-    """Return the number of tokens in a row, the maximum length of a window in tokens, and the
-    number of residues that windows share.
-
-    Args:
-        own: default of --max-seq-len.
-        before: number of tokens in a row of an interrupted run; 0 for a new run.
-    Raises:
-        ValueError: --max-seq-len, --overlap and --row-tokens contradict each other.
-    """
-    longest = options.max_seq_len or own
-    default = before or max(_ROW_TOKENS[topology.device.type], longest)
-    row_tokens = -(-(options.row_tokens or default) // MULTIPLE) * MULTIPLE
-    if longest > row_tokens:
-        raise ValueError(
-            f"--row-tokens is {options.row_tokens}, expected at least {longest}, the maximum "
-            "length of a sequence in tokens (--max-seq-len)"
-        )
-    overlap = options.overlap if options.overlap is not None else default_overlap(longest)
-    if overlap >= longest - 2:
-        raise ValueError(
-            f"--overlap is {overlap}, expected less than {longest - 2}, the number of residues "
-            "that fit into --max-seq-len"
-        )
-    return row_tokens, longest, overlap
-
-
-def default_overlap(longest: int) -> int:
-    """Return the default of --overlap.
-
-    Args:
-        longest: maximum length of a window in tokens.
-    """
-    return min(256, (longest - 2) // 2)
+    return str(build_dataset(options.data, out, columns=options.columns))

@@ -46,14 +46,16 @@ def run_units(
             OUT.
     """
     with prepared(options, topology, plan) as run:
-        _run_units(run, options.format)
+        if run is not None:
+            _run_units(run, options.format)
 
 
 @contextmanager
 def prepared(
     options: InferenceOptions, topology: Topology, plan: Callable[[Weights], Work]
-) -> Iterator[Prepared]:
-    """Lock OUT and prepare the run; see `prepare`. All ranks must call this.
+) -> Iterator[Prepared | None]:
+    """Lock OUT and prepare the run; see `prepare`. If the run is complete, say so and yield None.
+    All ranks must call this.
 
     Raises:
         ValueError, ThdpackError: see `run_units`.
@@ -62,7 +64,11 @@ def prepared(
     with option_errors():
         run_on_main(topology, lambda: _refuse_other_contents(out))
     with removed_if_empty(out, topology), run_lock(out, topology):
-        yield prepare(options, topology, plan)
+        run = prepare(options, topology, plan)
+        if run is None and topology.is_main:
+            _remove_intermediate(out)
+            print(f"{out} is complete already: nothing to do")
+        yield run
 
 
 def _refuse_other_contents(out: Path) -> None:
@@ -84,9 +90,6 @@ def _refuse_other_contents(out: Path) -> None:
 
 def _run_units(run: Prepared, form: Format) -> None:
     topology = run.topology
-    if run.done:
-        leave_complete(run)
-        return
     units = Units(
         run.url,
         run.manifest,
@@ -206,13 +209,6 @@ def _assemble(run: Prepared, units: Sequence[Unit], parts: Parts, form: Format) 
         path = output_path(run.out, entry, form)
         partly += assemble(run.url, entry, index, run.work.results, path, form)
     return sum(all_gather(topology, partly))
-
-
-def leave_complete(run: Prepared) -> None:
-    """Say that an earlier process has completed the run, and remove the temporary dataset."""
-    if run.topology.is_main:
-        _remove_intermediate(run.out)
-        print(f"{run.out} is complete already: nothing to do")
 
 
 def finish(run: Prepared) -> None:

@@ -13,6 +13,7 @@ from schemas.errors import OptionError, ThdpackError
 from schemas.text.option_checks import flag
 from schemas.untrusted_json import decoded
 from trainer.checkpoints.atomic_write import write
+from trainer.inference.parts import PARTS
 
 SETTINGS: Final = "settings.json"
 """File of the settings, among the parts."""
@@ -26,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     command: embed or score.
     model: digest of the weights.
     dataset: digest of the dataset's manifest.
+    inputs, input_bytes: DATA before a temporary dataset was built from it; see `Inputs`.
     unit_buckets: number of buckets in a unit.
     unit_pieces: number of units for the same buckets.
     row_tokens, max_seq_len, overlap, backend, precision, format: options, with `auto` resolved.
@@ -44,11 +46,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     precision: str
     format: str
     more: dict[str, str]
+    inputs: str = ""
+    input_bytes: int = 0
 
     def options(self) -> dict[str, Any]:
         """Return the value of each setting that an option decides, by option."""
         found = msgspec.structs.asdict(self)
         del found["command"], found["model"], found["dataset"]
+        del found["inputs"], found["input_bytes"]
         del found["unit_buckets"], found["unit_pieces"]
         more = found.pop("more")
         return {flag(name): value for name, value in {**found, **more}.items()}
@@ -70,16 +75,27 @@ def read_settings(path: Path) -> Settings | None:
         ) from error
 
 
+def settings_of(out: Path) -> Settings | None:
+    """Return the settings of an output folder, of an interrupted or a complete run; None if it has
+    none.
+
+    Raises:
+        ThdpackError: the settings cannot be read.
+    """
+    return read_settings(out / PARTS / SETTINGS) or read_settings(out / SUMMARY)
+
+
 def write_settings(path: Path, settings: Settings) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, msgspec.json.format(msgspec.json.encode(settings), indent=1))
 
 
-def check_same_settings(out: Path, before: Settings, now: Settings, url: str) -> None:
+def check_same_settings(out: Path, before: Settings, now: Settings, url: str = "") -> None:
     """Check that a run can continue another run's work.
 
     Args:
-        url: folder or URL of the dataset, whose generations an error names.
+        url: folder or URL of the dataset, whose generations an error names; "" for a temporary
+            dataset.
     Raises:
         OptionError: the settings differ. The message names the differences.
     """
@@ -88,7 +104,7 @@ def check_same_settings(out: Path, before: Settings, now: Settings, url: str) ->
         problems.append(f"it is of `thdpack {before.command}`")
     if before.model != now.model:
         problems.append("the weights of MODEL were different")
-    generations = _generations(url) if before.dataset != now.dataset else {}
+    generations = _generations(url) if url and before.dataset != now.dataset else {}
     began = generations.get(before.dataset)
     if began is not None:
         problems.append(f"it read generation {began} of DATA")

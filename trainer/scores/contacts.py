@@ -40,7 +40,7 @@ from trainer.inference.packed_model import PackedModel
 from trainer.inference.prepare import Prepared, Work
 from trainer.inference.progress import InferenceProgress
 from trainer.inference.rows import PackedRow, RowShape, packed_row
-from trainer.inference.run_units import finish, leave_complete, model_of, prepared
+from trainer.inference.run_units import finish, model_of, prepared
 from trainer.inference.units import Units
 from trainer.inference.windows import Window
 from trainer.model.esm2 import Esm2
@@ -84,14 +84,12 @@ def write_contacts(options: ScoreOptions, topology: Topology) -> None:
         more={"masked": "off", "contacts": "on"},
     )
     with prepared(options, topology, lambda weights: work) as run:
-        _write(run)
+        if run is not None:
+            _write(run)
 
 
 def _write(run: Prepared) -> None:
     topology = run.topology
-    if run.done:
-        leave_complete(run)
-        return
     targets, too_long = _targets(run)
     missing: list[bool] = run_on_main(
         topology, lambda: [not target.path.exists() for target in targets]

@@ -34,8 +34,8 @@ from trainer.distributed.agreement import run_on_main
 from trainer.distributed.topology import Topology
 from trainer.feed import RowCopier
 from trainer.inference.open_data import build_dataset
-from trainer.inference.prepare import default_overlap
 from trainer.inference.rows import PackedRow, RowShape, rows_of
+from trainer.inference.sizes import default_overlap
 from trainer.inference.units import Units
 from trainer.inference.windows import Window
 from trainer.model.esm2 import VOCABULARY, Esm2

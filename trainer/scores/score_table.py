@@ -22,8 +22,9 @@ from trainer.distributed.agreement import all_gather, run_on_main
 from trainer.distributed.topology import Topology
 from trainer.inference.load_model import load_weights
 from trainer.inference.packed_model import PackedModel
-from trainer.inference.prepare import resolved_compute, row_sizes
+from trainer.inference.prepare import resolved_compute
 from trainer.inference.rows import MULTIPLE, RowShape, rows_of
+from trainer.inference.sizes import row_sizes
 from trainer.model.esm2 import Esm2
 from trainer.scores.marginals import (
     LOG_PROBABILITIES,

@@ -63,6 +63,7 @@ def test_the_error_for_a_misspelt_command_suggests_the_right_one(run: Run) -> No
         (("plan", "--dataset", "d"), "no option --dataset: use --data"),
         (("preprocess", "--filter", "f", "x.fasta"), "no option --filter: use --where"),
         (("verify", "--depp", "d"), "no option --depp: did you mean --deep?"),
+        (("verify", "--gen", "3", "d"), "no option --gen: did you mean --generation?"),
         (("inspect", "--buckt", "0", "d"), "no option --buckt: did you mean --bucket?"),
         (
             ("verify", "--dataset", "d"),

@@ -77,6 +77,10 @@ def test_missing_data_and_a_remote_destination_are_named(model: Path, tmp_path: 
     code, said = refused(model, "d", "--out", "s3://bucket/out")
     assert "--out is s3://bucket/out, a URL: use a local folder, and copy it to the store" in said
     assert code == 2
+    code, said = refused(model, "d", "--out", "a/b.npy")
+    assert "--out is a/b.npy, the name of a file, but the results are a folder of files: " in said
+    assert said.endswith("choose a folder, such as a/b\n")
+    assert code == 2
 
 
 def test_folders_without_a_model_are_refused(dataset: Path, tmp_path: Path) -> None:
@@ -95,14 +99,21 @@ def test_a_refused_command_leaves_the_results_of_other_inputs_alone(
     model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    for name, record in (("one.fasta", RECORDS[0]), ("two.fasta", RECORDS[1])):
-        (tmp_path / name).write_bytes(fasta([record]))
+    for name, residues in (("one", "MKLV"), ("two", "MKLI"), ("longer", "MKLVA")):
+        (tmp_path / f"{name}.fasta").write_text(f">a\n{residues}\n")
     embed(model, tmp_path / "one.fasta", "--out", out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     code, said = refused(model, tmp_path / "two.fasta", "--out", out)
     assert f"{out} holds results of another run: DATA was different. Use" in said
     assert code == 2
-    assert "is complete already" in embed(model, tmp_path / "one.fasta", "--out", out)
+    # these need no temporary dataset, whose build would print its progress
+    code, said = refused(model, tmp_path / "longer.fasta", "--out", out)
+    assert (code, said.count("\n")) == (2, 1)
+    code, said = refused(model, tmp_path / "two.fasta", "--out", out, "--pooling", "cls")
+    assert "another run: --pooling was mean, and is now cls. Use" in said
+    assert (code, said.count("\n")) == (2, 1)
+    said = embed(model, tmp_path / "one.fasta", "--out", out)
+    assert said == f"{out} is complete already: nothing to do\n"
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
@@ -130,13 +141,13 @@ def test_inputs_that_are_no_sequences_are_refused(model: Path, tmp_path: Path) -
     code, said = refused(model, tmp_path / "a --b.fasta", "--out", tmp_path / "out")
     assert code == 1
     assert f"\nthdpack embed: {tmp_path}/a --b.fasta:1: " in f"\n{said}"
-    assert "(`thdpack embed` has no --format: build a dataset" in said
+    assert "(only `thdpack preprocess` has --format: build a dataset with it" in said
     (tmp_path / "genes.fasta").write_text(f">a\n{20 * 'ACGT'}\n")
     code, said = refused(model, tmp_path / "genes.fasta", "--out", tmp_path / "out")
     assert said.startswith(f"thdpack embed: {tmp_path}/genes.fasta: looks like nucleotides (")
     assert said.endswith(
-        "or give --allow-nucleotides (`thdpack embed` has no --allow-nucleotides: build a dataset "
-        "with `thdpack preprocess`, and give the dataset as DATA)\n"
+        "or give --allow-nucleotides (only `thdpack preprocess` has --allow-nucleotides: build a "
+        "dataset with it, and give the dataset as DATA)\n"
     )
     assert (code, said.count("\n")) == (1, 1)
     code, said = refused(model, "-", "--out", tmp_path / "out")

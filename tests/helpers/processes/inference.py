@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 TINY: Final = ModelOptions(layers=2, hidden_size=32, heads=4, ffn_size=64)
 EMBED: Final = """
 import sys
-import trainer.inference.prepare as prepare
+import trainer.inference.sizes as sizes
 from trainer.embed import main
-prepare._UNIT_TOKENS = {unit_tokens}
+sizes._UNIT_TOKENS = {unit_tokens}
 main(sys.argv[1:])
 """
 

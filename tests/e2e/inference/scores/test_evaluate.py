@@ -155,6 +155,6 @@ def test_a_wrong_set_is_refused_before_the_training(
             assert job.wait() == 1, job.said
         assert job.said.startswith(f"thdpack train: --evaluate x: {tmp_path}/{error}")
         assert job.said.count("\n") == 1
-        remedy = "(`thdpack train` has no --sequence-column: convert the file to FASTA of proteins"
+        remedy = "(only `thdpack preprocess` has --sequence-column: convert the file to FASTA of"
         assert (remedy in job.said) == ("--sequence-column" in job.said)
     assert not (tmp_path / "run").exists()

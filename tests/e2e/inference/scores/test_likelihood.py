@@ -21,8 +21,8 @@ OVERLAP: Final = 20
 KILLED: Final = """
 import os, signal, sys
 import trainer.inference.parts as parts
-import trainer.inference.prepare as prepare
-prepare._UNIT_SECONDS = 1e-9  # a part has the tokens of one row
+import trainer.inference.sizes as sizes
+sizes._UNIT_SECONDS = 1e-9  # a part has the tokens of one row
 left, publish = int(sys.argv[1]), parts.publish
 def die(partial, path):
     global left
@@ -94,7 +94,7 @@ def test_records_with_fewer_residues_than_units_of_work_are_scored(
 ) -> None:
     """A large model has many units, and some of them then have no residue."""
     (data := tmp_path / "two.fasta").write_bytes(fasta([("a", "MKTAY"), ("b", "M")]))
-    program = "import trainer.inference.prepare as p; p._UNIT_SECONDS = 1e-9\n" + SCORE
+    program = "import trainer.inference.sizes as s; s._UNIT_SECONDS = 1e-9\n" + SCORE
     Job(program, [str(model), str(data), "--out", str(tmp_path / "out"), "--masked"]).finish()
     for row, residues in zip(rows(tmp_path / "out"), ("MKTAY", "M"), strict=True):
         expected = slow_log_p(log_p, residues, masked=True, longest=1022, overlap=256)

@@ -25,7 +25,12 @@ from trainer.config.score_options import parse_score
         ("m --out o --mutations t.csv --id-column c", "--id-column is for DATA"),
         ("m d --out o --generation x", "--generation is x, expected the number"),
         ("m d --out o --contacts --format arrow", "--format is for scores: --contacts writes .npy"),
-        ("m d --out s3://bucket/o", "--out is s3://bucket/o, a URL: use a local file"),
+        ("m d --out s3://bucket/o", "--out is s3://bucket/o, a URL: use a local folder"),
+        ("m d --out so.parquet", "--out is so.parquet, the name of a file, but the results are a"),
+        (
+            "m --mutations t --out s.tsv",
+            "OUT is a CSV file: choose a name that ends with .csv",
+        ),
         ("m --out o --mutations t.csv --masked", "use --marginals masked"),
         ("m --out o --mutations t.csv --contacts", "--contacts is for DATA"),
         ("m --out o --mutations t.csv --format arrow", "--format is for DATA"),
