@@ -170,13 +170,19 @@ def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
     # All ranks call this function, so that they can complete a checkpoint in progress together.
     run.checkpoints.wait()
     rate, precision = run.options.optimizer.learning_rate, run.options.compute.precision
-    again = "; if steps are skipped again, start again in another --out"
-    other = "" if precision in ("fp32", "bf16") else f", or give --precision bf16, not {precision}"
-    folder = run.out / CHECKPOINTS
+    other = "" if precision in ("fp32", "bf16") else f" or --precision bf16, not {precision}"
+    lower = f"run the same command with a lower --learning-rate (it is {rate:g}){other}"
+    latest = latest_content(run.out / CHECKPOINTS).strip()
+    remedy = (
+        f"{latest} is the last checkpoint: to resume from it, {lower}; if steps are skipped again, "
+        "start again in another --out"
+        if latest
+        else f"there is no checkpoint yet: to start again, {lower}"
+    )
     raise TrainingError(
         f"{line.bad_in_a_row} steps in a row, up to step {line.step}, were skipped, because their "
-        f"loss or gradient was not finite; {last_checkpoint(folder)}. Before that, lower "
-        f"--learning-rate (it is {rate:g}){other}{again if latest_content(folder) else ''}"
+        f"loss or gradient was not finite (--max-bad-steps is "
+        f"{run.options.optimizer.max_bad_steps}); {remedy}"
     )
 
 

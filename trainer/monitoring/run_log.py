@@ -26,6 +26,7 @@ from trainer.config import TrainOptions
 from trainer.distributed.topology import Topology
 from trainer.monitoring.json_lines import open_json_lines
 from trainer.monitoring.meter import StepMetrics
+from trainer.monitoring.run_time import RemainingTime
 from trainer.monitoring.step_progress import WithinStep
 from trainer.monitoring.trackers import TensorBoard, WeightsAndBiases
 from trainer.scores.evaluation import Evaluated
@@ -34,6 +35,9 @@ from trainer.validate import Validation
 _LARGE: Final = 1e6
 _PLAIN_SECONDS: Final = 30.0
 """Minimum seconds between two progress lines of slow steps, if there is no terminal."""
+_SPEED_SECONDS: Final = 600.0
+"""The bar shows the remaining time at the speed of these last seconds. With rich's 30 seconds, it
+would show none if a step takes longer."""
 
 
 class RunLog:
@@ -64,6 +68,7 @@ class RunLog:
             ),
             console=self._console,
             expand=True,
+            speed_estimate_period=_SPEED_SECONDS,
         )
         self._live = self._console.is_terminal
         self._task = self._progress.add_task(
@@ -71,6 +76,7 @@ class RunLog:
         )
         self._step_task: TaskID | None = None
         self._steps, self._said = options.optimizer.steps, time.monotonic()
+        self._remaining = RemainingTime(self._steps)
         self.seconds_within = (
             math.inf if not self._writes else 0.5 if self._live else _PLAIN_SECONDS
         )
@@ -106,10 +112,11 @@ class RunLog:
     def step(self, step: int) -> None:
         """Show that a step has ended: in the bar on a terminal, else with a line if 30 seconds have
         passed since the last one."""
+        self._remaining.step(step)
         if self._live:
             self._progress.update(self._task, completed=step)
         elif time.monotonic() - self._said >= _PLAIN_SECONDS:
-            self.say(f"step {step:,} of {self._steps:,} is done")
+            self.say(f"step {step:,} of {self._steps:,} is done{self._remaining.text()}")
 
     def metrics(self, line: StepMetrics) -> None:
         self._write("train", line.step, asdict(line))
@@ -124,7 +131,7 @@ class RunLog:
         if self._live:
             self._progress.update(self._task, completed=line.step, description=text)
         else:
-            self.say(f"step {line.step:,} · {text}")
+            self.say(f"step {line.step:,} · {text}{self._remaining.text()}")
 
     def within_step(self, found: WithinStep) -> None:
         """Show the progress of a slow step: a second bar on a terminal, else a line."""

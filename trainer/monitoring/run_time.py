@@ -1,8 +1,10 @@
-"""Estimate the time of a whole run from the speed of its first steps."""
+"""Estimate the time of a whole run from the speed of its first steps, and later the remaining
+time."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from statistics import fmean, median
 from typing import Final
 
@@ -23,6 +25,11 @@ wait for later steps. Compared with so long a step, the additional time of a fir
 _HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
 """If a run takes longer than an hour on a CPU, or a day on a GPU, a shorter run is proposed."""
+
+
+_BETWEEN: Final = 1.0
+_MOST_MEASURED: Final = 600
+"""The remaining time is computed from the last 600 steps that are at least a second apart."""
 
 
 class RunTime:
@@ -72,6 +79,40 @@ class RunTime:
     def resume(self) -> None:
         """Restart the clock after a validation or a save, whose time does not count."""
         self._last = time.monotonic()
+
+
+class RemainingTime:
+    """Time until the last step, from the speed of the last ten minutes or so. Validations and
+    checkpoints count, because the remaining time has such breaks, too."""
+
+    def __init__(self, steps: int) -> None:
+        """Args:
+        steps: number of steps of the whole run.
+        """
+        self._steps = steps
+        self._measured: deque[tuple[float, int]] = deque(maxlen=_MOST_MEASURED)
+
+    def step(self, step: int) -> None:
+        """Note that a step has ended.
+
+        Args:
+            step: number of steps of the run so far, including this step.
+        """
+        now = time.monotonic()
+        if not self._measured or now - self._measured[-1][0] >= _BETWEEN:
+            self._measured.append((now, step))
+        self._now, self._step = now, step
+
+    def text(self) -> str:
+        """Return the time in words, such as " · about 6.0 minutes left"; "" before it is known, and
+        after the last step."""
+        if not self._measured:
+            return ""
+        began, first = self._measured[0]
+        left = self._steps - self._step
+        if self._step == first or not left:
+            return ""
+        return f" · {about(left * (self._now - began) / (self._step - first))} left"
 
 
 def estimate(step: int, steps: int, seconds: float, *, warmup: int, long: float) -> str:

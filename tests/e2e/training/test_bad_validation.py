@@ -48,9 +48,12 @@ def test_too_many_skipped_steps_end_a_run_with_a_remedy_that_suits_its_checkpoin
         train(many_shards, tmp_path / "run", *DIVERGES[:4], *words)
     assert stopped.value.code == 1
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "were skipped, because their loss or gradient was not finite; " in said
-    assert ". Before that, lower --learning-rate (it is 1e+30)" in said
-    assert ("there is no checkpoint yet: the same command starts again" in said) is not bool(every)
+    assert (
+        "were skipped, because their loss or gradient was not finite (--max-bad-steps is 2); "
+        in said
+    )
+    assert "run the same command with a lower --learning-rate (it is 1e+30)" in said
+    assert ("there is no checkpoint yet: to start again, run" in said) is not bool(every)
     assert said.endswith("; if steps are skipped again, start again in another --out") is bool(
         every
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer.monitoring.run_time import RunTime, estimate
+from trainer.monitoring.run_time import RemainingTime, RunTime, estimate
 
 
 @pytest.fixture
@@ -110,3 +110,16 @@ def test_a_shorter_run_is_proposed_above_an_hour_on_a_cpu_and_a_day_on_a_gpu(
         found.append(run_time.step(step))
     assert sum("--steps" in text for text in found) == remedy
     assert sum(bool(text) for text in found) == 1
+
+
+def test_the_remaining_time_follows_the_measured_speed(clock: list[float]) -> None:
+    remaining, found = RemainingTime(2_000), {}
+    for step in range(1, 2_001):
+        clock[0] += 90.0 if step == 1 else 2.0 if step < 1_000 else 6.0
+        remaining.step(step)
+        found[step] = remaining.text()
+    assert found[1] == ""  # the first step may compile kernels
+    assert found[2] == " · about 1.1 hours left"
+    assert found[1_000 + 600] == " · about 40.0 minutes left"  # at 6 s a step
+    assert found[1_999] == " · under a minute left"
+    assert found[2_000] == ""
