@@ -7,6 +7,7 @@ bounded by the longest record, and by the number of bytes that are read at a tim
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
@@ -23,7 +24,6 @@ _OVERLAP: Final = 64 << 10
 reads beyond the range are longer."""
 
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
-_BOM: Final = b"\xef\xbb\xbf"
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1f]")
 """Control characters that do not occur in text."""
 _NO_HEADER: Final = (
@@ -91,9 +91,9 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
     Raises:
         FastaSyntaxError: other text precedes the first record.
     """
-    if filled < len(_BOM) and not at_end and _BOM.startswith(bytes(buffer[:filled])):
+    if filled < len(BOM_UTF8) and not at_end and BOM_UTF8.startswith(bytes(buffer[:filled])):
         return None
-    at = len(_BOM) if buffer[: len(_BOM)] == _BOM else 0
+    at = len(BOM_UTF8) if buffer[: len(BOM_UTF8)] == BOM_UTF8 else 0
     while at < filled:
         if buffer[at] == ord(">"):
             return at

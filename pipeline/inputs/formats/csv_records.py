@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO, Final, NoReturn, cast
@@ -21,7 +22,7 @@ from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import EMPTY_ARCHIVE, archive_errors, plain_text
 from pipeline.inputs.file_kinds import BINARY, CONVERT, TO_UTF8
 from pipeline.inputs.formats.column_names import column_named, id_column_in
-from pipeline.inputs.formats.other_format import BOM, fasta_error_of
+from pipeline.inputs.formats.other_format import fasta_error_of
 from pipeline.inputs.formats.table_records import blocks_of_batch
 from pipeline.inputs.record_block import Blocks, empty_block
 from pipeline.inputs.source import InputRange, Source
@@ -54,7 +55,7 @@ def read_csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int],
         archive_errors(source),
         closing(decompressed(cast(BinaryIO, hashing), source.compression)) as stream,
     ):
-        head = stream.read(_HEADER).removeprefix(BOM)
+        head = stream.read(_HEADER).removeprefix(BOM_UTF8)
         names = _names(head, source)
         columns = _columns(names, part)
         number = 0
@@ -77,7 +78,7 @@ def csv_columns(source: Source) -> list[str]:
         InputError: the file cannot be read, or is empty.
     """
     with plain_text(source) as stream:
-        return _names(stream.read(_HEADER).removeprefix(BOM), source)
+        return _names(stream.read(_HEADER).removeprefix(BOM_UTF8), source)
 
 
 def text_batches(source: Source) -> Iterator[pa.RecordBatch]:
@@ -87,7 +88,7 @@ def text_batches(source: Source) -> Iterator[pa.RecordBatch]:
         InputError: the file cannot be read, or a line does not have the header's number of columns.
     """
     with plain_text(source) as stream:
-        head = stream.read(_HEADER).removeprefix(BOM)
+        head = stream.read(_HEADER).removeprefix(BOM_UTF8)
         names = _names(head, source)
         try:
             yield from _batches(head, stream, source, names)
@@ -276,7 +277,7 @@ def _rows(source: Source, stream: BinaryIO, *, strict: bool = False) -> Any:
         cast(Any, stream), encoding="utf-8", errors="surrogateescape", newline=""
     )
     csv.field_size_limit(_BLOCK)  # pyarrow accepts values of this size, too
-    return csv.reader(lines, **_dialect(head.removeprefix(BOM), source), strict=strict)
+    return csv.reader(lines, **_dialect(head.removeprefix(BOM_UTF8), source), strict=strict)
 
 
 def _problem(row: list[str], columns: int, format: str) -> str:

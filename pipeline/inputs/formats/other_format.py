@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from codecs import BOM_UTF8
 
 from pipeline.inputs.error_location import plain_text
 from pipeline.inputs.source import Source
 from schemas.errors import InputError
-
-BOM: Final = b"\xef\xbb\xbf"
-"""Mark of UTF-8 with which some programs begin a file."""
 
 
 def is_fasta(source: Source) -> bool:
@@ -19,7 +16,7 @@ def is_fasta(source: Source) -> bool:
         InputError: the source cannot be read.
     """
     with plain_text(source) as stream:
-        return stream.read(1 << 12).removeprefix(BOM).lstrip().startswith(b">")
+        return stream.read(1 << 12).removeprefix(BOM_UTF8).lstrip().startswith(b">")
 
 
 def fasta_error_of(source: Source, expected: str) -> InputError:

@@ -19,6 +19,7 @@ weights.
 from __future__ import annotations
 
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -52,7 +53,6 @@ _EXAMPLES: Final = 3
 """Number of ids of the table to keep as examples for an error."""
 _THIRD_COLUMN: Final = 2
 """Fault of a line with more columns than expected."""
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _FAULTS: Final = {
     1: "expected a representative, a tab and a member on each line, but this line has no tab",
     2: "expected two columns, representative and member, but this line has more",
@@ -146,7 +146,7 @@ def _read(stream: BinaryIO, file: NamedFile, examples: list[str]) -> Iterator[Ro
     while block := stream.read(_BLOCK_BYTES):
         text = rest + block
         if not lines:
-            text = text.removeprefix(_BYTE_ORDER_MARK)
+            text = text.removeprefix(BOM_UTF8)
         end = text.rfind(b"\n") + 1
         rest = text[end:]
         if len(rest) > _LONGEST_LINE:

@@ -11,6 +11,7 @@ The first line that is neither blank nor a comment determines the kind:
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from itertools import islice
 from textwrap import shorten
 from typing import BinaryIO, Final
@@ -30,7 +31,6 @@ from pipeline.storage.open_input import open_input
 from schemas.errors import InputError
 
 _LOOK: Final = 1 << 16
-_BOM: Final = b"\xef\xbb\xbf"
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1b\x7f]")
 _MOST_LINES: Final = 10_000
 """Maximum number of comments and blank lines before the line that determines the kind."""
@@ -114,7 +114,7 @@ def _first_line(stream: BinaryIO) -> tuple[int, bytes]:
     """
     lines = islice(iter(lambda: stream.readline(_LOOK), b""), _MOST_LINES)
     for number, line in enumerate(lines, start=1):
-        text = (line.removeprefix(_BOM) if number == 1 else line).strip(b"\r\n ")
+        text = (line.removeprefix(BOM_UTF8) if number == 1 else line).strip(b"\r\n ")
         if text and not text.startswith((b"#", b";")):
             return number, text
     return 1, b""

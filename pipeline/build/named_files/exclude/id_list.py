@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from typing import Final
 
 import numpy as np
@@ -33,7 +34,7 @@ def listed_names(source: Source, *, first_words: bool = False) -> tuple[ListedNa
     found = set()
     with plain_text(source) as stream:
         for number, line in enumerate(iter(stream.readline, b""), start=1):
-            words = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).split()
+            words = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
             if not words or words[0].startswith((b"#", b";")):
                 continue
             if len(words) > 1 and not first_words:

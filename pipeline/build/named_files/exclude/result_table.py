@@ -6,6 +6,7 @@ format 6, which MMseqs2 calls m8. Lines that begin with # are comments, as in BL
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -166,7 +167,7 @@ def _layout(source: Source) -> Layout:
     """
     with plain_text(source) as stream:
         for number, line in enumerate(iter(stream.readline, b"")):
-            text = (line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line).strip(b"\r\n")
+            text = (line.removeprefix(BOM_UTF8) if number == 0 else line).strip(b"\r\n")
             if text.strip() and not text.startswith(b"#"):
                 break
     words = text.decode("utf-8", "replace").split("\t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -215,7 +216,7 @@ def _source(file: NamedFile) -> Source:
             )
         return source
     with plain_text(source) as stream:
-        header = stream.read(_LOOK).removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+        header = stream.read(_LOOK).removeprefix(BOM_UTF8).partition(b"\n")[0]
     if header.startswith(b">"):
         raise InputError(
             "this is FASTA, but --metadata expects a table (Parquet, Arrow, CSV or TSV) with a "
