@@ -108,6 +108,11 @@ class OtherDatasetError(DatasetError, OptionError):
     2."""
 
 
+class SettingError(DatasetError, OptionError):
+    """A setting of an object store, such as AWS_PROFILE, is wrong, or the store refuses it. A retry
+    is useless. The command line exits with 2."""
+
+
 class BuildError(ThdpackError):
     """A build cannot continue, for example because of a full disk or a killed worker."""
 

@@ -10,8 +10,9 @@ from pipeline.service.inbox.local_inbox import LocalInbox
 from pipeline.service.inbox.store_inbox import StoreInbox
 from pipeline.service.journal.journal import Journal, LocalJournal, ObjectJournal
 from pipeline.storage.object_folder import ObjectFolder
+from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import local_path
-from schemas.errors import OptionError
+from schemas.errors import DatasetError, OptionError, SettingError
 
 _FOLDER: Final = "service"
 """Folder of the journal and the lock in the dataset. Builds do not remove it."""
@@ -36,11 +37,18 @@ def inbox_of(inbox: str) -> Inbox:
 
     Raises:
         OptionError: the inbox is a web address, or not a folder.
+        SettingError: a setting of the inbox's store is wrong, or the store refuses it.
     """
     if inbox.startswith(("http://", "https://")):
         raise OptionError(f"{inbox}: an inbox is a folder, s3:// or gs://, because files are moved")
     path = local_path(inbox)
     if path is None:
+        try:
+            refuse_unreachable(inbox)
+        except SettingError:
+            raise
+        except DatasetError:  # the service waits for the store
+            pass
         return StoreInbox(inbox.rstrip("/"))
     if not path.is_dir():
         raise OptionError(f"{inbox}: the inbox must be an existing folder")

@@ -17,12 +17,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 from pipeline.storage.atomic_write import Finisher, HashingWriter, WholeWrites, finish_by
+from pipeline.storage.aws.faults import answer_of
 from pipeline.storage.folder import Part
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.ranged_file import RANGE
 from pipeline.storage.retries import AT_ONCE, RemoteStore, call_with_deadline
 from pipeline.storage.urls import (
-    answer_of,
     forget_listings,
     is_missing,
     protocols,
@@ -30,7 +30,7 @@ from pipeline.storage.urls import (
     version_tag_of,
     whole_file_options,
 )
-from schemas.errors import BuildError, DatasetError
+from schemas.errors import BuildError, DatasetError, SettingError
 
 if TYPE_CHECKING:
     import pyarrow as pa  # only for types, as in pipeline.storage.folder
@@ -287,6 +287,8 @@ class ObjectFolder:
             return RemoteStore(self.url, INTERRUPTED).with_retries(
                 name or self.url, write, doing="written to"
             )
+        except SettingError:
+            raise
         except DatasetError as error:
             raise BuildError(f"{error}; run the same command to resume") from error
 

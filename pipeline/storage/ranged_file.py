@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pipeline.storage.retries import RemoteStore, call_with_deadline
 from pipeline.storage.urls import is_missing
-from schemas.errors import DatasetError, InputError
+from schemas.errors import DatasetError, InputError, SettingError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -137,10 +137,13 @@ def request_with_retries(remote: RemoteStore, ask: Callable[[], T], size: int) -
             a larger number if the answer takes longer than its size suggests.
     Raises:
         FileNotFoundError, PermissionError: the object is missing or forbidden.
+        SettingError: the store refuses a setting, such as the credentials.
         InputError: the last attempt failed.
     """
     try:
         return remote.with_retries("input", lambda: call_with_deadline(ask, size, remote.stopped))
+    except SettingError:
+        raise
     except DatasetError as error:
         cause = error.__cause__
         if isinstance(cause, PermissionError) or is_missing(cause):

@@ -18,9 +18,10 @@ from contextlib import suppress
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from pipeline.storage.aws.faults import refused_setting
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.urls import file_system, forget_listings, is_missing, protocols
-from schemas.errors import DatasetError
+from schemas.errors import DatasetError, SettingError
 from schemas.text.phrases import REBUILD, STORE_REFUSES
 from schemas.text.redact import without_credentials
 
@@ -44,9 +45,6 @@ AT_ONCE: Final = 32
 _OF_DATASET: Final = re.compile(r"(train|valid|test|records)/[^/]+\.(arrow|parquet)")
 _HOPELESS: Final = frozenset(
     {
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "ProfileNotFound",
         "NoRegionError",
         "ParamValidationError",
         "ValueError",
@@ -116,15 +114,18 @@ class RemoteStore:
         Raises:
             DatasetError: the last attempt failed. The message names file, URL and cause.
             CacheError: `fetch` raised this error, for which a retry is useless.
+            SettingError: the store refuses a setting, such as the credentials, or there is none.
             ClosedError: the reader was closed.
         """
         wrong: set[str] = set()
         for attempt in range(ATTEMPTS):
             try:
                 return fetch()
-            except (ClosedError, CacheError):
+            except (ClosedError, CacheError, SettingError):
                 raise
             except Exception as error:  # each store has its own types of errors
+                if (refused := refused_setting(error)) is not None:
+                    raise SettingError(f"{self.url}: {refused}{_on_workers(error)}") from error
                 reason = _reason(error)
                 if isinstance(error, WrongContentError):
                     if error.digest in wrong:
@@ -162,12 +163,17 @@ def _remedy(error: Exception, name: str) -> str:
         return f": {STORE_REFUSES}"
     if is_missing(error) and _OF_DATASET.fullmatch(name):
         return f": {REBUILD}"
-    if type(error).__name__ == "NoCredentialsError":
-        return (
-            ": each process needs credentials in its environment; on a Ray cluster, set them on "
-            "each node before `ray start`"
-        )
     return ""
+
+
+def _on_workers(error: Exception) -> str:
+    """Return advice about credentials that only another process may have; "" if there is none."""
+    if type(error).__name__ != "NoCredentialsError":
+        return ""
+    return (
+        "; each process needs credentials in its environment; on a Ray cluster, set them on each "
+        "node before `ray start`"
+    )
 
 
 def _reason(error: BaseException) -> str:

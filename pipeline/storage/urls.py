@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
-from urllib.parse import urlsplit
 
+from pipeline.storage.aws.faults import answer_of
+from pipeline.storage.aws.settings import refuse_wrong_settings, s3_options
 from schemas.errors import InputError, MissingPackageError, UrlError
 from schemas.text.phrases import install_command
 from schemas.text.redact import holds_secret
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 
+S3: Final = ("s3://", "s3a://")
+"""Beginnings of S3's URLs."""
 SILENCE_SECONDS: Final = 60.0
 """Time in seconds after which a request to a web server fails if the server sends nothing. There
 is no limit as long as bytes arrive."""
@@ -35,16 +37,6 @@ _COMMIT: Final = re.compile(r"hf://datasets/[^/@]+/[^/@]+@[0-9a-f]{40}(/|$)")
 
 _TAGS: Final = ("ETag", "etag", "blob_id")
 _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "created")
-
-_CHECKSUMS: Final = ("request_checksum_calculation", "response_checksum_validation")
-"""Settings of AWS's libraries. By default, these libraries use checksums in uploads and answers.
-
-Stores other than AWS's may compute another checksum or none, and then each request would fail. For
-such stores, checksums are used only if a request demands them. thdpack needs no checksums to detect
-damage, because it hashes all bytes that it reads.
-"""
-_AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
-_PROFILE: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
 
 
 def version_tag_of(info: Mapping[str, Any]) -> str:
@@ -95,7 +87,8 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     Raises:
         MissingPackageError: no file system is installed for the protocol.
         UrlError: see `_refuse_misspelt`.
-        InputError: the URL has a secret, or the user's S3 endpoint is invalid.
+        InputError: the URL has a secret.
+        SettingError: a setting of S3, such as AWS_ENDPOINT_URL, is wrong.
     """
     import fsspec
 
@@ -107,9 +100,12 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
             source=url,
         )
     try:
-        return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url, **_options(url)))
+        fs, path = fsspec.core.url_to_fs(url, **_options(url))
     except (ImportError, ValueError) as error:
         raise MissingPackageError(_cannot_open(url, error), source=url) from None
+    if url.startswith(S3):
+        refuse_wrong_settings(fs)
+    return cast("AbstractFileSystem", fs), cast(str, path)
 
 
 def _cannot_open(url: str, error: Exception) -> str:
@@ -130,11 +126,11 @@ def _cannot_open(url: str, error: Exception) -> str:
 def _options(url: str) -> dict[str, Any]:
     """Return options of a file system.
 
-    For S3, see `_s3_options`. For a web server, the options remove fsspec's limit of five minutes
+    For S3, see `s3_options`. For a web server, the options remove fsspec's limit of five minutes
     per request.
     """
-    if url.startswith(("s3://", "s3a://")):
-        return _s3_options()
+    if url.startswith(S3):
+        return s3_options()
     if url.startswith("hf://") and os.environ.get("HF_ENDPOINT"):
         return {"endpoint": os.environ["HF_ENDPOINT"]}
     if not url.startswith(("http://", "https://")) or find_spec("aiohttp") is None:
@@ -148,82 +144,6 @@ def _options(url: str) -> dict[str, Any]:
             )
         }
     }
-
-
-def custom_endpoint() -> str | None:
-    """Return the endpoint that the environment or a configuration file sets; None for AWS.
-
-    Raises:
-        InputError: the endpoint is not an address that begins with http:// or https://.
-    """
-    named = {
-        "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),
-        "AWS_ENDPOINT_URL": os.environ.get("AWS_ENDPOINT_URL"),
-        "endpoint_url of fsspec's configuration": _of_fsspec().get("endpoint_url")
-        or _of_fsspec().get("client_kwargs", {}).get("endpoint_url"),
-        "endpoint_url of AWS's profile": _profile(*map(os.environ.get, _PROFILE)).get(
-            "endpoint_url"
-        ),
-    }
-    setting, endpoint = next(((name, str(url)) for name, url in named.items() if url), ("", ""))
-    if not endpoint:
-        return None
-    try:
-        parts = urlsplit(endpoint)
-        host, _ = parts.hostname or "", parts.port  # reading the port checks it
-    except ValueError as error:
-        raise InputError(
-            f"{endpoint!r} is not an address ({error}): write it as http://HOST:PORT, "
-            "without blanks",
-            source=setting,
-        ) from error
-    if not host or not endpoint.startswith(("http://", "https://")):
-        bare = endpoint.rpartition("://")[2].lstrip("/")
-        raise InputError(
-            f"{endpoint!r} is not an address: write http://{bare} or https://{bare}",
-            source=setting,
-        )
-    return None if host.endswith(_AWS) else endpoint
-
-
-def _s3_options() -> dict[str, Any]:
-    """Return options for stores other than AWS's; an empty dict for AWS itself.
-
-    With these options, only requests that demand checksums use checksums. Settings of the user take
-    precedence.
-    """
-    if custom_endpoint() is None:
-        return {}
-    profile = _profile(*map(os.environ.get, _PROFILE))
-    ours = {
-        name: "when_required"
-        for name in _CHECKSUMS
-        if f"AWS_{name.upper()}" not in os.environ and name not in profile
-    }
-    return {"config_kwargs": {**ours, **_of_fsspec().get("config_kwargs", {})}}
-
-
-def _of_fsspec() -> dict[str, Any]:
-    """Return the S3 settings in FSSPEC_S3 variables and in fsspec's configuration files."""
-    from fsspec.config import conf
-
-    found: dict[str, Any] = conf.get("s3", {})
-    return found
-
-
-@cache
-def _profile(*_names: str | None) -> dict[str, Any]:
-    """Return the active profile of AWS's configuration file; an empty dict if there is none."""
-    try:
-        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped] # no types
-        from botocore.session import Session  # type: ignore[import-untyped] # no types
-    except ImportError:  # thdpack's extra `s3` is not installed
-        return {}
-    try:
-        found: dict[str, Any] = Session().get_scoped_config()
-    except BotoCoreError:  # the first request reports the error
-        return {}
-    return found
 
 
 def protocols(fs: AbstractFileSystem) -> set[str]:
@@ -269,19 +189,6 @@ def range_options(fs: AbstractFileSystem) -> dict[str, str]:
     """Return options to read a range of a file without the bytes after it, which the file system of
     the Hugging Face Hub would read ahead."""
     return {"cache_type": "none"} if "hf" in protocols(fs) else {}
-
-
-def answer_of(error: BaseException) -> tuple[int | None, str, str]:
-    """Return HTTP status, error code and message of the answer that caused an error of s3fs."""
-    response = getattr(error.__cause__, "response", None)  # set by botocore
-    if not isinstance(response, dict):
-        return None, "", ""
-    answer = response.get("Error", {})
-    return (
-        response.get("ResponseMetadata", {}).get("HTTPStatusCode"),
-        str(answer.get("Code", "")),
-        str(answer.get("Message", "")),
-    )
 
 
 def local_path(url: str) -> Path | None:

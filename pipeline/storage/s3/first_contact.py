@@ -15,20 +15,15 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pipeline.storage import retries
+from pipeline.storage.aws.faults import answer_of, refused_setting
+from pipeline.storage.aws.settings import custom_endpoint
 from pipeline.storage.retries import call_with_deadline
-from pipeline.storage.urls import answer_of, custom_endpoint, file_system, is_missing
-from schemas.errors import DatasetError, InputError, MissingPackageError, UrlError
+from pipeline.storage.urls import S3, file_system, is_missing
+from schemas.errors import DatasetError, InputError, OptionError, SettingError
 
 _SECONDS: Final = 5.0
-_S3: Final = ("s3://", "s3a://")
 _GCS: Final = ("gs://", "gcs://")
 _WEB: Final = ("http://", "https://")
-_WRONG_KEYS: Final = frozenset(
-    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
-)
-_NO_KEYS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
-_SET_KEYS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-_CORRECT_PROFILE: Final = "correct AWS_PROFILE, or add this profile to AWS's configuration files"
 
 
 def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
@@ -43,14 +38,14 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
     Raises:
         MissingPackageError: no file system is installed for the protocol.
         UrlError: the URL is misspelt or names no bucket.
-        DatasetError: nothing answers in time, the bucket is missing, or the store refuses the
-            credentials.
+        DatasetError: nothing answers in time, or the bucket is missing.
+        SettingError: a setting is wrong, or the store refuses it, such as the credentials.
     """
     try:
         refuse_closed_endpoint(url)
-        asked = url.startswith((*_S3, *_GCS)) or (url.startswith(_WEB) and reading is not None)
+        asked = url.startswith((*S3, *_GCS)) or (url.startswith(_WEB) and reading is not None)
         said = _fault_of_store(url, reading) if asked else None
-    except (MissingPackageError, UrlError):
+    except OptionError:
         raise
     except InputError as error:
         raise DatasetError(str(error)) from None
@@ -62,12 +57,13 @@ def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
     """Check each bucket and each web server among the inputs once, as `refuse_unreachable` does.
 
     Raises:
-        InputError: nothing answers in time, the bucket is missing, or the credentials are refused.
+        InputError: nothing answers in time, or the bucket is missing.
+        SettingError: a setting is wrong, or the store refuses it, such as the credentials.
     """
     seen = set()
     for url in urls:
         place = url.split("/", 3)[:3]  # s3:, "" and the bucket
-        if tuple(place) in seen or not url.startswith((*_S3, *_GCS, *_WEB)):
+        if tuple(place) in seen or not url.startswith((*S3, *_GCS, *_WEB)):
             continue
         seen.add(tuple(place))
         refuse_closed_endpoint(url)
@@ -97,6 +93,8 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
 
     Args:
         reading: name of the object in the folder `url`; "" if `url` is the object itself.
+    Raises:
+        SettingError: the request failed because of a setting.
     """
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")
@@ -104,9 +102,9 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
     def ask() -> None:
         if url.startswith(_WEB):
             fs.info(f"{path.rstrip('/')}/{reading}" if reading else path)
-        elif reading is not None and url.startswith(_S3):
+        elif reading is not None and url.startswith(S3):
             fs.cat_file(f"{path.rstrip('/')}/{reading}", start=0, end=1)
-        elif url.startswith(_S3):
+        elif url.startswith(S3):
             fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
         else:
             fs.info(bucket)
@@ -116,6 +114,9 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
     except TimeoutError:
         return _silent(url)
     except Exception as error:  # other faults may be temporary, and later requests are retried
+        if (refused := refused_setting(error)) is not None:
+            place = f"{url}/{reading}" if reading else url
+            raise SettingError(f"{place}: {refused}") from error
         return _explained(error, "" if url.startswith(_WEB) else bucket)
     return None
 
@@ -138,12 +139,6 @@ def _explained(error: Exception, bucket: str) -> str | None:
             server.
     """
     _, code, _ = answer_of(error)
-    if code in _WRONG_KEYS:
-        return f"the store refuses the credentials ({code}): {_SET_KEYS}"
-    if type(error).__name__ == "ProfileNotFound":
-        return f"no credentials for the store ({error}): {_CORRECT_PROFILE}"
-    if type(error).__name__ in _NO_KEYS:
-        return f"no credentials for the store ({error}): {_SET_KEYS}"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return (
             "the store's certificate is not trusted: "
@@ -161,16 +156,12 @@ def refuse_closed_endpoint(url: str) -> None:
     endpoint that the user has set.
 
     Raises:
-        InputError: the connection was refused, the host has no address, the address begins with
-            https:// but the server speaks http, or AWS_CA_BUNDLE names no file.
+        InputError: the connection was refused, the host has no address, or the server of a web
+            address speaks https instead of http, or the reverse.
+        SettingError: the endpoint is no address, or has http instead of https, or the reverse.
     """
-    authority = os.environ.get("AWS_CA_BUNDLE")
-    if authority and url.startswith(_S3) and not os.path.exists(authority):
-        raise InputError(
-            f"{authority}: no such file: correct or unset this variable", source="AWS_CA_BUNDLE"
-        )
     is_web = url.startswith(_WEB)
-    endpoint = url if is_web else custom_endpoint() if url.startswith(_S3) else None
+    endpoint = url if is_web else custom_endpoint() if url.startswith(S3) else None
     if endpoint is None or {"HTTP_PROXY", "HTTPS_PROXY"} & {name.upper() for name in os.environ}:
         return
     parts = urlsplit(endpoint)
@@ -180,7 +171,7 @@ def refuse_closed_endpoint(url: str) -> None:
     to_correct = "the address" if is_web else "AWS_ENDPOINT_URL"
     server = "server" if is_web else "store"
     try:
-        lacks_tls = _connect(scheme, host, port)
+        spoken = _spoken(scheme, host, port)
     except (socket.gaierror, UnicodeError) as error:  # the latter: no name can look like this
         raise InputError(unknown_host(host, error, to_correct), source=url) from error
     except ConnectionRefusedError as error:
@@ -191,11 +182,11 @@ def refuse_closed_endpoint(url: str) -> None:
         ) from error
     except OSError:  # may be a temporary fault, and later requests are retried
         return
-    if lacks_tls:
-        raise InputError(
-            f"the server at {shown} speaks http, not https: write http:// in {to_correct}",
-            source=url,
-        )
+    if spoken != scheme:
+        said = f"the server at {shown} speaks {spoken}, not {scheme}: write {spoken}:// in "
+        if not is_web:
+            raise SettingError(f"{url}: {said}{to_correct}")
+        raise InputError(f"{said}{to_correct}", source=url)
 
 
 def unknown_host(host: str, error: OSError | UnicodeError, to_correct: str) -> str:
@@ -213,24 +204,41 @@ def unknown_host(host: str, error: OSError | UnicodeError, to_correct: str) -> s
 
 
 @cache
-def _connect(scheme: str, host: str, port: int) -> bool:
-    """Connect to a server. After a success, later calls with the same arguments do not connect.
+def _spoken(scheme: str, host: str, port: int) -> str:
+    """Connect to a server, and return the scheme that it speaks, http or https.
 
-    Returns:
-        True if the scheme is https, but the server speaks http without TLS.
+    If the server may speak either, return `scheme`. After a success, later calls with the same
+    arguments do not connect.
+
+    Raises:
+        OSError: no connection, or no answer in time.
     """
+    if scheme == "https":
+        return "http" if not _speaks_tls(host, port) and _http_status(host, port) else "https"
+    # many servers with TLS answer a request without TLS with status 400
+    return (
+        "https" if _http_status(host, port) in ("", "400") and _speaks_tls(host, port) else "http"
+    )
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname = False  # certificates are checked by the requests that follow
+    context.verify_mode = ssl.CERT_NONE
     with socket.create_connection((host, port), _SECONDS) as connection:
-        if scheme != "https":
-            return False
-        context = ssl.create_default_context()
-        context.check_hostname = False  # certificates are checked by the requests that follow
-        context.verify_mode = ssl.CERT_NONE
         try:
             context.wrap_socket(connection, server_hostname=host).close()
-            return False
         except OSError:  # no TLS, or a temporary fault
-            pass
+            return False
+    return True
+
+
+def _http_status(host: str, port: int) -> str:
+    """Return the status, such as "200", of a server's answer without TLS; "" if there is none."""
     with socket.create_connection((host, port), _SECONDS) as connection:
-        connection.settimeout(_SECONDS)
         connection.sendall(f"HEAD / HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-        return connection.recv(5) == b"HTTP/"
+        try:
+            answer = connection.recv(12)
+        except ConnectionError:
+            return ""
+    return answer[9:].decode("ascii", "replace") if answer.startswith(b"HTTP/") else ""

@@ -25,7 +25,7 @@ from pipeline.inputs.source import Source
 from pipeline.storage.file_hash import hash_file
 from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.urls import version_tag_of
-from schemas.errors import BuildError, InputError
+from schemas.errors import BuildError, InputError, SettingError, ThdpackError
 from tests.helpers.stores.stores import http_store
 
 
@@ -174,14 +174,23 @@ def test_in_a_folder_on_a_store_hidden_objects_are_skipped_and_names_may_look_li
 
 
 @pytest.mark.parametrize(
-    ("environment", "message"),
+    ("environment", "kind", "message"),
     [
-        ({"AWS_ENDPOINT_URL": ""}, "no credentials for the store .*: set AWS_ACCESS_KEY_ID"),
+        (
+            {"AWS_ENDPOINT_URL": ""},
+            SettingError,
+            "no credentials for the store .*: set AWS_ACCESS_KEY_ID",
+        ),
         (
             {"AWS_ENDPOINT_URL": "", "AWS_PROFILE": "nope"},
-            r"no credentials for the store .*\(nope\).*: correct AWS_PROFILE",
+            SettingError,
+            r"^AWS_PROFILE: .*\(nope\).*: correct or unset this variable",
         ),
-        ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}, "nothing answers at"),
+        (
+            {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"},
+            InputError,
+            "nothing answers at",
+        ),
         (
             # with a proxy, only the proxy knows whether the store answers
             {
@@ -189,13 +198,18 @@ def test_in_a_folder_on_a_store_hidden_objects_are_skipped_and_names_may_look_li
                 "AWS_SECRET_ACCESS_KEY": "s",
                 "HTTP_PROXY": "http://127.0.0.1:1",
             },
+            InputError,
             "2 attempts",
         ),
     ],
 )
 @pytest.mark.parametrize("url", ["s3://bucket/x.fa", "s3://bucket/*.fa"])
-def test_missing_credentials_or_an_unreachable_store_is_an_input_error(
-    url: str, environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+def test_missing_credentials_are_a_wrong_setting_and_an_unreachable_store_is_an_input_error(
+    url: str,
+    environment: dict[str, str],
+    kind: type[ThdpackError],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -210,7 +224,7 @@ def test_missing_credentials_or_an_unreachable_store_is_an_input_error(
     monkeypatch.setattr("pipeline.storage.retries.ATTEMPTS", 2)
     monkeypatch.setattr("pipeline.storage.retries.FIRST_PAUSE", 0.01)
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(kind, match=message):
         found(url)
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 

@@ -10,7 +10,7 @@ import pytest
 from pipeline.storage import retries as remote
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.retries import ClosedError, RemoteStore, call_with_deadline
-from schemas.errors import DatasetError
+from schemas.errors import DatasetError, SettingError
 from schemas.text.phrases import REBUILD, STORE_REFUSES
 
 
@@ -60,3 +60,18 @@ def test_an_error_without_retries_names_the_remedy(name: str, error: OSError, re
     with pytest.raises(DatasetError, match=f"^{name}: cannot be read from memory://x: ") as raised:
         store.with_retries(name, fetch)
     assert str(raised.value).endswith(f": {remedy}")
+
+
+def test_credentials_that_a_store_refuses_are_a_wrong_setting_and_are_not_tried_again() -> None:
+    attempts = []
+
+    def fetch() -> None:
+        attempts.append(1)
+        error = OSError("no")
+        error.__cause__ = cause = ValueError()
+        cause.response = {"Error": {"Code": "InvalidToken"}}  # type: ignore[attr-defined]
+        raise error
+
+    with pytest.raises(SettingError, match=r"^memory://x: .*\(InvalidToken\): unset AWS_SESSION"):
+        RemoteStore("memory://x", threading.Event()).with_retries("x", fetch)
+    assert len(attempts) == 1
