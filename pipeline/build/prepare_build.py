@@ -15,7 +15,7 @@ from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.file_names import as_text
 from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.named.expand import refuse_inside
-from pipeline.storage.s3.first_contact import refuse_unreachable
+from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.urls import local_path
 from schemas import __version__
 from schemas.errors import (

@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Final
 
-from pipeline.storage.s3.first_contact import unknown_host
+from pipeline.storage.probe.first_contact import unknown_host
 from schemas.errors import BuildError, OptionError
 
 CONNECT_SECONDS: Final = 5.0

@@ -21,9 +21,9 @@ from pipeline.inputs.named.lists import errors_of_list, listed, refuse_twins
 from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
+from pipeline.storage.probe.first_contact import refuse_unreachable_inputs
 from pipeline.storage.ranged_file import request_with_retries
 from pipeline.storage.retries import AT_ONCE, RemoteStore
-from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, version_tag_of
 from schemas.errors import InputError
 from schemas.text.redact import without_credentials

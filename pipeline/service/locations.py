@@ -10,7 +10,7 @@ from pipeline.service.inbox.local_inbox import LocalInbox
 from pipeline.service.inbox.store_inbox import StoreInbox
 from pipeline.service.journal.journal import Journal, LocalJournal, ObjectJournal
 from pipeline.storage.object_folder import ObjectFolder
-from pipeline.storage.s3.first_contact import refuse_unreachable
+from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError, OptionError, SettingError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.storage.aws.faults import answer_of
+from pipeline.storage.s3.faults import answer_of
 from pipeline.storage.urls import protocols, version_tag_of
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 from pipeline.storage.atomic_write import Finisher, HashingWriter, WholeWrites, finish_by
-from pipeline.storage.aws.faults import answer_of
 from pipeline.storage.folder import Part
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.ranged_file import RANGE
 from pipeline.storage.retries import AT_ONCE, RemoteStore, call_with_deadline
+from pipeline.storage.s3.faults import answer_of
 from pipeline.storage.urls import (
     forget_listings,
     is_missing,

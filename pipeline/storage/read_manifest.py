@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.storage.hub.revision import pinned
+from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.retries import RemoteStore, call_with_deadline
-from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import file_system, forget_listings, is_missing, local_path
 from pipeline.storage.work_names import work_names
 from schemas.errors import DatasetError, ManifestError, NoGenerationError

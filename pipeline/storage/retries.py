@@ -18,8 +18,8 @@ from contextlib import suppress
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from pipeline.storage.aws.faults import refused_setting
 from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.s3.faults import refused_setting
 from pipeline.storage.urls import file_system, forget_listings, is_missing, protocols
 from schemas.errors import DatasetError, SettingError
 from schemas.text.phrases import REBUILD, STORE_REFUSES

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
-from pipeline.storage.aws.faults import answer_of
-from pipeline.storage.aws.settings import refuse_wrong_settings, s3_options
+from pipeline.storage.s3.faults import answer_of
+from pipeline.storage.s3.settings import refuse_wrong_settings, s3_options
 from schemas.errors import InputError, MissingPackageError, UrlError
 from schemas.text.phrases import install_command
 from schemas.text.redact import holds_secret

@@ -25,8 +25,8 @@ from pipeline.executors.worker_count import workers_of
 from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.named.expand import refuse_inside
 from pipeline.storage.folder import Folder
+from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.read_manifest import generation_name, read_manifest
-from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_url
 from schemas.errors import DatasetError, InputError
 from schemas.manifest import MANIFEST_NAME, Manifest

@@ -34,7 +34,7 @@ from pipeline.build.task_results import PreparedFile
 from pipeline.build.tasks import Job, MapTask
 from pipeline.inputs.file_names import as_text
 from pipeline.storage.folder import Folder
-from pipeline.storage.s3.first_contact import refuse_unreachable
+from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.signed_json import signed
 from pipeline.storage.urls import is_url
 from schemas import __version__

@@ -17,7 +17,7 @@ from pipeline.build.mmseqs.linclust import linclust_identity
 from pipeline.inputs.find import size_and_fingerprint
 from pipeline.inputs.source import ANYTHING, Allowed
 from pipeline.storage.open_input import input_errors
-from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
+from pipeline.storage.probe.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import is_url
 from schemas.errors import InputError
 from schemas.manifest_entries import FileOption

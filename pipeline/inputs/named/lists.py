@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pipeline.inputs.file_names import as_text
 from pipeline.storage.open_input import open_input
-from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
+from pipeline.storage.probe.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import is_url
 from schemas.errors import InputError, OptionError
 

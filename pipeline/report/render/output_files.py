@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.storage.open_folder import folder_of
-from pipeline.storage.s3.first_contact import refuse_unreachable
+from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.urls import local_path
 from schemas.errors import OptionError, ThdpackError
 

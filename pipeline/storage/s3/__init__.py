@@ -1,1 +1,1 @@
-"""Find permanent faults of a store, by the first request of a command, before any work is done."""
+"""Settings of AWS's library in the environment and in its files, and errors about them."""

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import s3fs
 
-from pipeline.storage.aws.faults import refused_setting
-from pipeline.storage.s3 import first_contact
+from pipeline.storage.probe import first_contact
+from pipeline.storage.s3.faults import refused_setting
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes.command_line import Run
 from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at, put

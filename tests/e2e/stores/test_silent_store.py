@@ -10,8 +10,8 @@ import pytest
 
 import pipeline.storage.retries
 from pipeline.inputs.find import find_sources
+from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.read_manifest import read_manifest
-from pipeline.storage.s3.first_contact import refuse_unreachable
 from schemas.errors import DatasetError, InputError
 from tests.helpers.stores.object_store import point_s3_at
 

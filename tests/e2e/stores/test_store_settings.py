@@ -8,8 +8,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from pipeline.storage.aws.settings import custom_endpoint
-from pipeline.storage.s3 import first_contact
+from pipeline.storage.probe import first_contact
+from pipeline.storage.s3.settings import custom_endpoint
 from pipeline.storage.urls import file_system
 from tests.helpers.processes.command_line import Run
 from tests.helpers.stores.object_store import ObjectStore, point_s3_at

@@ -15,9 +15,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pipeline.storage import retries
-from pipeline.storage.aws.faults import answer_of, refused_setting
-from pipeline.storage.aws.settings import custom_endpoint
 from pipeline.storage.retries import call_with_deadline
+from pipeline.storage.s3.faults import answer_of, refused_setting
+from pipeline.storage.s3.settings import custom_endpoint
 from pipeline.storage.urls import S3, file_system, is_missing
 from schemas.errors import DatasetError, InputError, OptionError, SettingError
 

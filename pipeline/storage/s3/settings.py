@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from pipeline.storage.aws.faults import CONFIGURATION_FILES, SECRETS, is_temporary, wrong_setting
+from pipeline.storage.s3.faults import CONFIGURATION_FILES, SECRETS, is_temporary, wrong_setting
 from schemas.errors import SettingError
 
 if TYPE_CHECKING:
