@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from pipeline.build.build_plan import PLAN, Plan, plan, plan_digest, planned_here
+from pipeline.build.build_plan import (
+    PLAN,
+    UNREADABLE,
+    Plan,
+    plan,
+    plan_digest,
+    planned_here,
+)
 from pipeline.build.destination.destination import Destination
 from pipeline.build.destination.foreign_folder import refuse_foreign_folder, warning_of_inputs
 from pipeline.build.options import DatasetOptions, PreprocessOptions
@@ -276,6 +283,10 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
         return
     if not options.overwrite:
         where = destination.out.where()
+        if listed == UNREADABLE:
+            raise DatasetError(
+                f"{where}: the task list here is damaged, or of another version: {OTHER_OUT}"
+            )
         raise DatasetError(
             f"{where}: tasks of another plan ({listed}) are unfinished: finish them with `thdpack "
             "run-task` and `thdpack commit`, choose another --out, or discard them with --overwrite"

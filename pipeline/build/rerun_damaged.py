@@ -46,7 +46,7 @@ def mended(
             if attempt == ATTEMPTS:
                 raise
             report.note(
-                f"{error.name} is not what was written: "
+                f"{folder.where(error.name)} is not what was written: "
                 "a disk, memory or another program changed the file; "
                 f"the task {writer_of(error.name)} runs again"
             )

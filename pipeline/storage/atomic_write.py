@@ -110,7 +110,7 @@ def written_atomically(
     durable: bool = True,
     write_back: bool = False,
     finisher: Finisher | None = None,
-    remedy: str = "make room or choose another --out",
+    remedy: str = "make room on its disk",
 ) -> Iterator[HashingWriter]:
     """Write a file under a temporary name in `scratch`, then rename it to `final`.
 

@@ -120,7 +120,7 @@ def create_spill(
             prefix="thdpack-spill-", dir=work.where() if work.local else None
         ) as scratch:
             blocks = Path(scratch) / name
-            remedy = "make room or choose another --out"
+            remedy = "make room on its disk"
             if not work.local:
                 folder = Path(scratch).parent
                 remedy = f"make room in {folder}, or set TMPDIR to a folder with more room"

@@ -187,7 +187,7 @@ def sync_new_files(out: Folder, names: Sequence[str]) -> None:
                 out.remove(each)
             raise BuildError(
                 f"cannot write {out.where(name)}: {error.strerror or error}; "
-                "make room or choose another --out, then run the same command to resume"
+                "make room on its disk, then run the same command to resume"
             ) from error
 
 

@@ -90,6 +90,17 @@ def test_the_commands_printed_by_plan_tasks_build_the_dataset(
     assert "also check whether the contents of the inputs are equal" in again.stderr
 
 
+def test_a_damaged_task_list_is_replaced_only_with_overwrite(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
+    planned = ("plan-tasks", corpus, "--out", tmp_path)
+    run(*planned)
+    os.truncate(tmp_path / ".build" / "plan.json", 200)
+    said = f"{tmp_path}: the task list here is damaged, or of another version: choose another --out"
+    assert said in run(*planned).stderr
+    assert run(*planned, "--overwrite").returncode == 0
+
+
 @pytest.mark.parametrize("missing", ["INPUTS", "DATASET"])
 def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
     values = {"INPUTS": "x.fasta", "DATASET": "x"}

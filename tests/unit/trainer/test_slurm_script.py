@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import get_args_parser
 
+from trainer.checkpoints.run_lock import LOCK
 from trainer.config import TrainOptions, parse
 
 SBATCH = Path(__file__).parents[3] / "deploy" / "slurm" / "train.sbatch"
@@ -90,6 +91,24 @@ def test_the_slurm_script_requeues_only_failed_jobs_that_made_progress(
     assert ("requeue 7" in (tmp_path / "scontrol").read_text()) is requeued
     again = "submit the same command again to resume from the checkpoint step-00000010\n"
     assert done.stderr.endswith(again) is (status != 0 and not progress)
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_the_slurm_script_does_not_requeue_a_job_that_another_run_kept_from_training(
+    tmp_path: Path, ours: bool
+) -> None:
+    """The other run writes a checkpoint meanwhile. A lock that a killed run left is replaced."""
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / LOCK).write_text("other run")
+    own = f"echo ours > {run}/{LOCK}; " if ours else ""
+    stubs = {
+        "srun": f"{own}echo step-00000020 > {run}/checkpoints/latest; exit 1",
+        "scontrol": f'echo "$@" >> {tmp_path}/scontrol; echo node1',
+    }
+    done = submitted(tmp_path, stubs)
+    assert ("requeue 7" in (tmp_path / "scontrol").read_text()) is ours
+    assert (f"another run writes to {run}" in done.stderr) is not ours
 
 
 def test_the_slurm_script_says_how_to_resume_a_job_that_slurm_does_not_requeue(
