@@ -45,9 +45,8 @@ def test_an_empty_name_is_refused_and_not_taken_for_the_current_folder(
     assert "an empty name among the inputs" in refused(
         run, "preprocess", sample, "", "--out", tmp_path / "out"
     )
-    assert "the name of the dataset's folder is empty" in refused(
-        run, "preprocess", sample, "--out", "", code=2
-    )
+    said = refused(run, "preprocess", sample, "--out", "", code=2)
+    assert "--out is empty: is a shell variable unset?" in said
     assert not (REPO / "manifest.json").exists()
     assert not (tmp_path / "out" / "manifest.json").exists()
 
