@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,9 +18,10 @@ from urllib.parse import urlsplit
 from pipeline.storage import retries
 from pipeline.storage.retries import call_with_deadline
 from pipeline.storage.s3.faults import answer_of, refused_setting
-from pipeline.storage.s3.settings import custom_endpoint
+from pipeline.storage.s3.settings import custom_endpoint, endpoint_setting
 from pipeline.storage.urls import S3, file_system, is_missing
 from schemas.errors import DatasetError, InputError, OptionError, SettingError
+from schemas.manifest import MANIFEST_NAME
 
 _SECONDS: Final = 5.0
 _GCS: Final = ("gs://", "gcs://")
@@ -99,11 +101,20 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")
 
+    def refuse_web_page(first: bytes) -> None:
+        if first.startswith(b"<"):  # no manifest begins so
+            raise SettingError(
+                f"{url}: the server of the endpoint answers with a web page, not as an S3 store. "
+                f"It may be the store's web console: correct {endpoint_setting()}"
+            )
+
     def ask() -> None:
         if url.startswith(_WEB):
             fs.info(f"{path.rstrip('/')}/{reading}" if reading else path)
         elif reading is not None and url.startswith(S3):
-            fs.cat_file(f"{path.rstrip('/')}/{reading}", start=0, end=1)
+            first = fs.cat_file(f"{path.rstrip('/')}/{reading}", start=0, end=1)
+            if reading == MANIFEST_NAME:
+                refuse_web_page(first)
         elif url.startswith(S3):
             fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
         else:
@@ -113,17 +124,23 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
         call_with_deadline(ask, 0)
     except TimeoutError:
         return _silent(url)
+    except SettingError:
+        raise
     except Exception as error:  # other faults may be temporary, and later requests are retried
         if (refused := refused_setting(error)) is not None:
             place = f"{url}/{reading}" if reading else url
             raise SettingError(f"{place}: {refused}") from error
+        if url.startswith(S3) and reading is None and answer_of(error)[0] == 500:
+            # AWS's library takes any answer that it cannot parse for a fault of the server
+            with suppress(OSError):
+                refuse_web_page(fs.cat_file(f"{path.rstrip('/')}/{MANIFEST_NAME}", start=0, end=1))
         return _explained(error, "" if url.startswith(_WEB) else bucket)
     return None
 
 
 def _silent(url: str) -> str:
     """Return the fault of a store or web server that sends no byte, and its remedy as text."""
-    address = "the address" if url.startswith(_WEB) else "AWS_ENDPOINT_URL"
+    address = "the address" if url.startswith(_WEB) else endpoint_setting()
     to_check = "the network connection" + ("" if url.startswith(_GCS) else f" and {address}")
     return (
         f"no byte arrived in {retries.STALL_SECONDS:g} s: check {to_check}, and run the same "
@@ -168,7 +185,7 @@ def refuse_closed_endpoint(url: str) -> None:
     scheme, host = parts.scheme, str(parts.hostname)
     port = parts.port or (443 if scheme == "https" else 80)
     shown = endpoint if not is_web else f"{scheme}://{parts.netloc.rpartition('@')[2]}"
-    to_correct = "the address" if is_web else "AWS_ENDPOINT_URL"
+    to_correct = "the address" if is_web else endpoint_setting()
     server = "server" if is_web else "store"
     try:
         spoken = _spoken(scheme, host, port)

@@ -37,6 +37,9 @@ _REMEDIES: Final = {
 }
 """Error and remedy for each error code with which a store refuses credentials, clock or region."""
 
+_NO_LOGIN: Final = frozenset(
+    {"SSOError", "SSOTokenLoadError", "TokenRetrievalError", "UnauthorizedSSOTokenError"}
+)
 _NO_KEYS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
 _TEMPORARY: Final = frozenset(
     {
@@ -47,7 +50,6 @@ _TEMPORARY: Final = frozenset(
         "MetadataRetrievalError",
         "ResponseParserError",
         "TimeoutError",
-        "TokenRetrievalError",
     }
 )
 """Names of errors of AWS's library, and of Python, that are raised if the service that gives out
@@ -75,6 +77,11 @@ def refused_setting(error: BaseException) -> str | None:
         return _REMEDIES[code].format(code=code, message=message.rstrip("."))
     if type(error).__name__ in _NO_KEYS:
         return f"no credentials for the store ({error}): {_SET_KEYS}{_missing_files()}"
+    if type(error).__name__ in _NO_LOGIN:
+        return (
+            f"there is no valid login to AWS's single sign-on ({str(error).rstrip('.')}): run "
+            "`aws sso login`, with --profile if AWS_PROFILE is set"
+        )
     if type(error).__name__ == "SSLError" and "CERTIFICATE_VERIFY_FAILED" in str(error):
         return (
             "the store's certificate is not trusted: set AWS_CA_BUNDLE to the file of the "

@@ -64,15 +64,16 @@ def refuse_wrong_settings(fs: AbstractFileSystem) -> None:
         if fs.key is None and not fs.anon and (keys := await fs.session.get_credentials()):
             await keys.get_frozen_credentials()
 
-    log = logging.getLogger("aiobotocore.credentials")  # would print a traceback besides our line
-    was_disabled, log.disabled = log.disabled, True
+    log = logging.getLogger("aiobotocore")  # would print a traceback besides our line
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
     try:
         sync(fs.loop, connect, timeout=_LONGEST)
     except Exception as error:  # each setting has its own type of error
         if not is_temporary(error):  # else the first request is retried
             raise wrong_setting(error, profile()) from error
     finally:
-        log.disabled = was_disabled
+        log.setLevel(level)
     _checked.add(environment)
 
 
@@ -132,14 +133,7 @@ def custom_endpoint() -> str | None:
     Raises:
         SettingError: the endpoint is not an address that begins with http:// or https://.
     """
-    named = {
-        "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),
-        "AWS_ENDPOINT_URL": os.environ.get("AWS_ENDPOINT_URL"),
-        "endpoint_url of fsspec's configuration": _of_fsspec().get("endpoint_url")
-        or _of_fsspec().get("client_kwargs", {}).get("endpoint_url"),
-        "endpoint_url of AWS's profile": profile().get("endpoint_url"),
-    }
-    setting, endpoint = next(((name, str(url)) for name, url in named.items() if url), ("", ""))
+    setting, endpoint = _named_endpoint()
     if not endpoint:
         return None
     try:
@@ -155,6 +149,28 @@ def custom_endpoint() -> str | None:
     if not host or not endpoint.startswith(("http://", "https://")):
         raise SettingError(f"{setting}: {endpoint!r} is not an address: write {_hint(endpoint)}")
     return None if host.endswith(_AWS) else endpoint
+
+
+def endpoint_setting() -> str:
+    """Return the name of the setting that sets the endpoint; AWS_ENDPOINT_URL if none does."""
+    return _named_endpoint()[0] or "AWS_ENDPOINT_URL"
+
+
+def _named_endpoint() -> tuple[str, str]:
+    """Return the setting that sets the endpoint, and its value; two empty texts if none does.
+
+    Settings of fsspec are passed to AWS's library as arguments, so they come first.
+    """
+    named = {
+        "endpoint_url of fsspec's configuration (FSSPEC_S3_ENDPOINT_URL)": _of_fsspec().get(
+            "endpoint_url"
+        )
+        or _of_fsspec().get("client_kwargs", {}).get("endpoint_url"),
+        "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),
+        "AWS_ENDPOINT_URL": os.environ.get("AWS_ENDPOINT_URL"),
+        "endpoint_url of AWS's profile": profile().get("endpoint_url"),
+    }
+    return next(((name, str(url)) for name, url in named.items() if url), ("", ""))
 
 
 def _hint(endpoint: str) -> str:

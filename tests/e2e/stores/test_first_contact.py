@@ -57,7 +57,13 @@ def test_a_web_address_is_refused_as_a_destination(run: Run, small: Path) -> Non
     [
         *(
             (url, "a URL has a scheme in lower case, a colon and two slashes: write s3://bucket/x")
-            for url in ("s3:/bucket/x", "s3//bucket/x", "S3://bucket/x", "S3:/bucket/x")
+            for url in (
+                "s3:/bucket/x",
+                "s3:bucket/x",
+                "s3//bucket/x",
+                "S3://bucket/x",
+                "S3:/bucket/x",
+            )
         ),
         ("s3://", "the URL names no bucket: write s3://BUCKET/PREFIX"),
         ("gs:///x", "the URL names no bucket: write gs://BUCKET/PREFIX"),

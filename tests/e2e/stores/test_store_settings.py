@@ -3,6 +3,8 @@ special settings."""
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
@@ -11,7 +13,7 @@ import pytest
 from pipeline.storage.probe import first_contact
 from pipeline.storage.s3.settings import custom_endpoint
 from pipeline.storage.urls import file_system
-from tests.helpers.processes.command_line import Run
+from tests.helpers.processes.command_line import REPO, Run
 from tests.helpers.stores.object_store import ObjectStore, point_s3_at
 from tests.helpers.stores.refused_commands import readers_of, refused
 
@@ -98,3 +100,53 @@ def test_only_endpoints_other_than_aws_get_our_checksum_settings_and_users_may_o
     monkeypatch.setitem(fsspec.config.conf, "s3", {})
     assert custom_endpoint() is None
     assert settings() == ("when_supported", "when_supported")
+
+
+def test_a_missing_login_to_single_sign_on_names_the_command_that_logs_in(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(
+        "[sso-session corp]\nsso_region = us-east-1\nsso_start_url = https://corp.example\n"
+        "[profile team]\nsso_session = corp\nsso_account_id = 1\nsso_role_name = r\n"
+    )
+    point_s3_at("http://127.0.0.1:9", monkeypatch)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    monkeypatch.setenv("HOME", str(tmp_path))  # no login here
+    line = refused(run, *readers_of("s3://b/x", tmp_path)[0], code=2)
+    assert "run `aws sso login`" in line
+
+
+class WebConsole(BaseHTTPRequestHandler):
+    """Answers each request with a web page."""
+
+    def do_GET(self) -> None:
+        page = b"<!doctype html><html><body>Log in</body></html>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(b"" if self.command == "HEAD" else page)
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 (names that http.server expects)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_a_server_that_is_no_object_store_is_not_taken_for_a_damaged_dataset(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    point_s3_at("http://127.0.0.1:9", monkeypatch)
+    with ThreadingHTTPServer(("127.0.0.1", 0), WebConsole) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
+        build = ("preprocess", REPO / "data" / "sample.fasta", "--out", "s3://bucket/x")
+        lines = [refused(run, *words, code=2) for words in (("verify", "s3://bucket/x"), build)]
+        server.shutdown()
+    for line in lines:
+        assert "with a web page, not as an S3 store. It may be the store's web con" in line
+        assert line.endswith(f"correct {name}")
