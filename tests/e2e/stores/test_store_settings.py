@@ -136,12 +136,19 @@ class WebConsole(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+class QuietServer(ThreadingHTTPServer):
+    """Prints no traceback if a client ends its connection before it has read the answer."""
+
+    def handle_error(self, *_: object) -> None:
+        """Print nothing."""
+
+
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_a_server_that_is_no_object_store_is_not_taken_for_a_damaged_dataset(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     point_s3_at("http://127.0.0.1:9", monkeypatch)
-    with ThreadingHTTPServer(("127.0.0.1", 0), WebConsole) as server:
+    with QuietServer(("127.0.0.1", 0), WebConsole) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
         build = ("preprocess", REPO / "data" / "sample.fasta", "--out", "s3://bucket/x")
