@@ -6,14 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from pipeline.build.build_plan import (
-    PLAN,
-    UNREADABLE,
-    Plan,
-    plan,
-    plan_digest,
-    planned_here,
-)
+from pipeline.build.build_plan import PLAN, UNREADABLE, Plan, plan, plan_digest, planned_here
 from pipeline.build.destination.destination import Destination
 from pipeline.build.destination.foreign_folder import refuse_foreign_folder, warning_of_inputs
 from pipeline.build.options import DatasetOptions, PreprocessOptions

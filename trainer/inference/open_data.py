@@ -60,7 +60,7 @@ def is_dataset(data: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inputs:
-    """What is known of the inputs of a temporary dataset before they are read.
+    """Names and sizes of the inputs of a temporary dataset, found without reading the inputs.
 
     digest: hash of names, sizes and modification times; "" if these are not known for all inputs,
         because one is a URL, a glob or a list.
@@ -72,7 +72,7 @@ class Inputs:
 
 
 def find_inputs(data: Sequence[str], columns: Sequence[str] = ()) -> Inputs:
-    """Return what is known of the inputs.
+    """Find names and sizes of the inputs.
 
     Args:
         columns: options that name columns of tables.

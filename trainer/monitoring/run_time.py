@@ -25,8 +25,6 @@ wait for later steps. Compared with so long a step, the additional time of a fir
 _HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
 """If a run takes longer than an hour on a CPU, or a day on a GPU, a shorter run is proposed."""
-
-
 _BETWEEN: Final = 1.0
 _MOST_MEASURED: Final = 600
 """The remaining time is computed from the last 600 steps that are at least a second apart."""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pipeline.storage import retries
 from pipeline.storage.retries import call_with_deadline
-from pipeline.storage.s3.faults import answer_of, refused_setting
+from pipeline.storage.s3.faults import UNTRUSTED, answer_of, refused_setting
 from pipeline.storage.s3.settings import custom_endpoint, endpoint_setting
 from pipeline.storage.urls import S3, file_system, is_missing
 from schemas.errors import DatasetError, InputError, OptionError, SettingError
@@ -101,6 +101,10 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")
 
+    def first_byte(name: str) -> bytes:
+        first: bytes = fs.cat_file(f"{path.rstrip('/')}/{name}", start=0, end=1)
+        return first
+
     def refuse_web_page(first: bytes) -> None:
         if first.startswith(b"<"):  # no manifest begins so
             raise SettingError(
@@ -112,11 +116,18 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
         if url.startswith(_WEB):
             fs.info(f"{path.rstrip('/')}/{reading}" if reading else path)
         elif reading is not None and url.startswith(S3):
-            first = fs.cat_file(f"{path.rstrip('/')}/{reading}", start=0, end=1)
+            first = first_byte(reading)
             if reading == MANIFEST_NAME:
                 refuse_web_page(first)
         elif url.startswith(S3):
-            fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
+            try:
+                fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
+            except OSError as error:
+                # AWS's library takes any answer that it cannot parse for a fault of the server
+                if answer_of(error)[0] == 500:
+                    with suppress(OSError):
+                        refuse_web_page(first_byte(MANIFEST_NAME))
+                raise
         else:
             fs.info(bucket)
 
@@ -130,10 +141,6 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
         if (refused := refused_setting(error)) is not None:
             place = f"{url}/{reading}" if reading else url
             raise SettingError(f"{place}: {refused}") from error
-        if url.startswith(S3) and reading is None and answer_of(error)[0] == 500:
-            # AWS's library takes any answer that it cannot parse for a fault of the server
-            with suppress(OSError):
-                refuse_web_page(fs.cat_file(f"{path.rstrip('/')}/{MANIFEST_NAME}", start=0, end=1))
         return _explained(error, "" if url.startswith(_WEB) else bucket)
     return None
 
@@ -157,10 +164,7 @@ def _explained(error: Exception, bucket: str) -> str | None:
     """
     _, code, _ = answer_of(error)
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return (
-            "the store's certificate is not trusted: "
-            "set AWS_CA_BUNDLE to the file of the certificate's authority"
-        )
+        return UNTRUSTED
     if bucket and (code == "NoSuchBucket" or (not code and is_missing(error))):
         return f"there is no S3 bucket {bucket!r}: create it, or choose another"
     return None

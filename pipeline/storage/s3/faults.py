@@ -20,6 +20,11 @@ SECRETS: Final = (
 CONFIGURATION_FILES: Final = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
 """Variables that name files of settings."""
 
+UNTRUSTED: Final = (
+    "the store's certificate is not trusted: set AWS_CA_BUNDLE to the file of the certificate's "
+    "authority"
+)
+"""Error and remedy for a certificate that cannot be verified."""
 _SET_KEYS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _REMEDIES: Final = {
     **dict.fromkeys(
@@ -83,10 +88,7 @@ def refused_setting(error: BaseException) -> str | None:
             "`aws sso login`, with --profile if AWS_PROFILE is set"
         )
     if type(error).__name__ == "SSLError" and "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return (
-            "the store's certificate is not trusted: set AWS_CA_BUNDLE to the file of the "
-            "certificate's authority"
-        )
+        return UNTRUSTED
     return None
 
 
