@@ -51,6 +51,14 @@ def test_the_container_serves_on_its_exposed_port() -> None:
     assert f"http://127.0.0.1:{PORT}/healthz" in text
 
 
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_a_container_does_not_run_as_root_and_can_write_to_the_mounted_folder(name: str) -> None:
+    text = (CONTAINERS / f"{name}.Containerfile").read_text()
+    assert re.search(r"^USER 10001$", text, flags=re.MULTILINE)
+    for command in re.findall(r"docker run(?:.*\\\n)*.*", text):
+        assert '--user "$(id -u):$(id -g)"' in command
+
+
 def test_compose_starts_the_service_after_its_store() -> None:
     services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
     options = watch_options([*entrypoint()[1:], *services["watch"]["command"]])
@@ -60,15 +68,20 @@ def test_compose_starts_the_service_after_its_store() -> None:
     for name, service in services.items():
         assert set(service.get("depends_on", {})) < set(services), name
     [first] = services["first"]["command"]
-    for command in first.split(" || "):
+    known, made = first.split(" || ")
+    # without exec, the shell would not pass SIGTERM on to a build
+    for command in (known, made.removeprefix("exec ")):
         program, *words = shlex.split(command)
         assert program == "thdpack"
         parsed(words)
+    assert made.startswith("exec ")
     assert options.dataset in first
     access = services["watch"]["environment"]
     store = services["store"]["environment"]
     assert access["AWS_ACCESS_KEY_ID"] == store["MINIO_ROOT_USER"]
     assert access["AWS_SECRET_ACCESS_KEY"] == store["MINIO_ROOT_PASSWORD"]
+    # compose refuses to start without the secret
+    assert store["MINIO_ROOT_PASSWORD"].startswith("${STORE_SECRET:?set it to ")
     build = services["watch"]["build"]
     assert (FOLDER / build["context"]).resolve() == REPO
     assert (REPO / build["dockerfile"]).is_file()
@@ -91,6 +104,11 @@ def test_kubernetes_probes_the_ports_and_paths_of_the_service() -> None:
     labels = pod["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"] == labels == service["spec"]["selector"]
     assert deployment["spec"]["replicas"] == 1
+    # what Kubernetes' standard `restricted` for pods demands
+    assert pod["spec"]["securityContext"]["runAsNonRoot"]
+    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 def test_the_service_is_installed_from_the_checkout_and_its_documentation_exists() -> None:
@@ -114,6 +132,11 @@ def test_the_systemd_unit_is_valid(tmp_path: Path) -> None:
     assert options.inbox.startswith(allowed)
     assert options.dataset.startswith(allowed)
     assert parser["Service"]["KillMode"] == "mixed"
+    # another start does not change a wrong option
+    assert parser["Service"]["RestartPreventExitStatus"] == "2"
+    # or systemd would stop the service, which counts how often an append crashes
+    assert parser["Service"]["OOMPolicy"] == "continue"
+    assert f"--out {options.dataset}" in unit  # the steps at the top build the dataset
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     # the program must exist on the machine that checks the unit
