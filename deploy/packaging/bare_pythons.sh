@@ -19,15 +19,29 @@
 # of torch for CPUs. pip then uses the versions in this folder. docs/packaging.md has the results.
 set -euo pipefail
 
+refuse() {
+    echo "bare_pythons.sh: $*" >&2
+    exit 2
+}
+options=()
+if [ "${1:-}" = --examples ]; then
+    options=(--examples)
+    shift
+fi
 if [ $# -eq 0 ]; then
     sed -n '2,/^set/p' "$0" | sed -e '$d' -e 's/^# \{0,1\}//'
     exit 2
 fi
-options=()
-if [ "$1" = --examples ]; then
-    options=(--examples)
-    shift
-fi
+for argument in "$@"; do
+    case "$argument" in
+    ?*:3.[0-9]*) ;;
+    ?*:/*) [ -d "${argument#*:}" ] || refuse "$argument names a folder that does not exist" ;;
+    *) refuse "$argument is neither SUITE:VERSION, such as trixie:3.13, nor SUITE:FOLDER" ;;
+    esac
+done
+[ "$(id -u)" -eq 0 ] || refuse "debootstrap needs root: run this script with sudo"
+command -v debootstrap > /dev/null || refuse "debootstrap is not in PATH. Run: apt-get install" \
+    debootstrap
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -16,6 +16,12 @@
 # Usage: test_versions.sh lowest|newest PYTHON TORCH TESTS
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+refuse() {
+    echo "test_versions.sh: $*" >&2
+    exit 2
+}
+[ $# -eq 4 ] && [[ $1 =~ ^(lowest|newest)$ ]] || refuse "expected lowest or newest, PYTHON, TORCH" \
+    "and TESTS. Run instead: make test-lowest, or: make test-newest"
 versions=$1 python=$2 torch=$3
 read -ra tests <<< "$4"
 folder=$PWD/.venv-$versions

@@ -40,10 +40,34 @@ def test_the_conda_recipe_requires_what_pyproject_requires() -> None:
 
 @pytest.mark.parametrize(
     ("file", "line"),
-    [("deploy/conda/recipe.yaml", '  version: "{}"'), ("CITATION.cff", "version: {}")],
+    [
+        ("deploy/conda/recipe.yaml", '  version: "{}"'),
+        ("deploy/service/kubernetes.yaml", "          image: thdpack-watch:{}"),
+        ("CITATION.cff", "version: {}"),
+    ],
 )
 def test_files_state_the_version_of_the_package(file: str, line: str) -> None:
     assert line.format(schemas.__version__) in (REPO / file).read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("test_versions.sh newer python3 '' tests", "Run instead: make test-lowest, or: make"),
+        ("bare_pythons.sh trixie", "trixie is neither SUITE:VERSION, such as trixie:3.13, nor"),
+        ("bare_pythons.sh --examples sid:/none", "sid:/none names a folder that does not exist"),
+    ],
+)
+def test_a_script_refuses_wrong_arguments_before_it_installs(command: str, message: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"deploy/packaging/{command}"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
 
 
 def test_the_same_versions_of_python_are_declared_built_and_tested() -> None:
