@@ -1,15 +1,18 @@
-"""The Nextflow modules in deploy/nextflow/: their shell code runs, and their files agree.
+"""The files of Nextflow and Snakemake in deploy/: their shell code runs, and their files agree.
 
-Nextflow itself is not installed. `make test-workflows` runs the Snakemake wrappers.
+Neither is installed. `make test-workflows` runs the Snakemake wrappers.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
@@ -17,6 +20,7 @@ import yaml
 from tests.conftest import REPO
 
 MODULES = REPO / "deploy" / "nextflow" / "thdpack"
+SNAKEMAKE = REPO / "deploy" / "snakemake"
 
 
 def shell_code(module: str, block: str, **values: str) -> str:
@@ -64,3 +68,55 @@ def test_the_meta_file_names_each_output_of_a_nextflow_module(module: str) -> No
     emitted = re.findall(r"emit: (\w+)", (MODULES / module / "main.nf").read_text())
     assert meta["name"] == f"thdpack_{module}"
     assert list(meta["output"]) == emitted
+
+
+def test_an_environment_does_not_install_thdpack_from_an_index() -> None:
+    """Anybody could register the name there."""
+    files = [*MODULES.rglob("environment.yml"), *SNAKEMAKE.rglob("environment.yaml")]
+    assert len(files) == 4
+    for path in files:
+        *_, pip = yaml.safe_load(path.read_text())["dependencies"]
+        assert pip == {"pip": ["/PATH/OF/CHECKOUT[report]"]}, path
+
+
+def run_wrapper(monkeypatch: pytest.MonkeyPatch, name: str, **job: object) -> dict[str, object]:
+    """Run a Snakemake wrapper without its command; return its variables."""
+    shell = ModuleType("snakemake.shell")
+    shell.shell = lambda command: None  # type: ignore[attr-defined] # stands in for Snakemake's
+    monkeypatch.setitem(sys.modules, "snakemake", ModuleType("snakemake"))
+    monkeypatch.setitem(sys.modules, "snakemake.shell", shell)
+    given = SimpleNamespace(log_fmt_shell=lambda **_: "", params={}, threads=2, **job)
+    return runpy.run_path(str(SNAKEMAKE / name / "wrapper.py"), {"snakemake": given})
+
+
+@pytest.mark.parametrize("manifest", ["manifest.json", "results/uniref.json"])
+def test_the_snakemake_wrapper_refuses_an_output_that_no_build_writes(
+    monkeypatch: pytest.MonkeyPatch, manifest: str
+) -> None:
+    output = SimpleNamespace(manifest=manifest)
+    with pytest.raises(ValueError, match=f"is '{manifest}': write FOLDER/manifest.json"):
+        run_wrapper(monkeypatch, "preprocess", output=output)
+
+
+def test_the_snakemake_wrapper_of_stats_accepts_a_blank_in_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used = run_wrapper(
+        monkeypatch,
+        "stats",
+        input=SimpleNamespace(manifest="manifest.json"),
+        output={"json": "my report.json"},
+    )
+    assert (used["dataset"], used["table"]) == (".", "--json 'my report.json'")
+
+
+def test_the_snakemake_log_keeps_the_faults_that_verify_finds(tmp_path: Path) -> None:
+    """Snakemake removes the output of a failed job, but not its log."""
+    rule = (SNAKEMAKE / "Snakefile").read_text().split("rule verify:")[1].split("\nrule ")[0]
+    command = ast.literal_eval(f"({rule.split('shell:')[1]})")
+    code = command.format(threads=1, log="log", output="output")
+    thdpack = "thdpack() { echo damaged.arrow; return 1; }\n"
+    done = subprocess.run(["bash", "-c", thdpack + code], cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert (tmp_path / "log").read_text() == "damaged.arrow\n"

@@ -13,7 +13,12 @@ workers = snakemake.threads  # noqa: F821
 # The output is the manifest and not the folder, because Snakemake removes an output folder before
 # it repeats a job. The build could then not resume. --overwrite replaces the dataset of other
 # inputs; it also resumes an unfinished build.
-out = os.path.dirname(snakemake.output.manifest)  # noqa: F821
+out, name = os.path.split(snakemake.output.manifest)  # noqa: F821
+if not out or name != "manifest.json":
+    raise ValueError(
+        f"the output `manifest` is {snakemake.output.manifest!r}: write"  # noqa: F821
+        " FOLDER/manifest.json, where FOLDER is the folder of the dataset"
+    )
 
 shell(
     "thdpack preprocess {snakemake.input.fasta:q} --out {out:q} --workers {workers}"
