@@ -18,6 +18,7 @@ from typing import Any, Final
 from pipeline.cli.open_files import lacks_files, raise_limit, too_few_files
 from pipeline.executors.numpy_threads import no_numpy_threads
 from pipeline.storage.interrupt import INTERRUPTED, interrupt
+from pipeline.storage.s3.fsspec_settings import refuse_broken_variable
 from schemas.errors import OptionError, ThdpackError
 from schemas.python_environment import ERRORS_ON_STDOUT
 from schemas.text.redact import without_credentials
@@ -151,6 +152,7 @@ def _start_workers_early(arguments: list[str]) -> None:
 
     Raises:
         OptionError: Ray is not installed.
+        SettingError: FSSPEC_S3 is not an object of JSON.
         BuildError: no Ray cluster answers at the address, or the limit of open files is too low.
     """
     if {"-h", "--help", "--version"} & set(arguments):
@@ -168,6 +170,8 @@ def _start_workers_early(arguments: list[str]) -> None:
     from pipeline.executors.processes import preload
 
     on_s3 = any(argument.startswith("s3://") for argument in arguments)
+    if on_s3:
+        refuse_broken_variable()  # before the workers import fsspec, which would print a warning
     preload(_TASKS[arguments[0]], *(["pipeline.storage.object_folder", "s3fs"] * on_s3))
 
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import BinaryIO, Final, cast
 
 from pipeline.storage.ranged_file import RangedFile
+from pipeline.storage.s3.faults import refused_access, refused_without_keys
 from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_url, protocols
-from schemas.errors import InputError
+from schemas.errors import InputError, SettingError
 from schemas.manifest import WORK
-from schemas.text.phrases import STORE_REFUSES
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
 """Names of libraries whose errors are not OSErrors. Errors are recognized by these names, because
@@ -51,7 +51,12 @@ def _opened_url(url: str, at: int, until: int | None) -> BinaryIO:
 
 @contextmanager
 def input_errors(source: str) -> Iterator[None]:
-    """Turn errors of the operating system or a store into an InputError that names the input."""
+    """Turn errors of the operating system or a store into an InputError that names the input.
+
+    Raises:
+        InputError: see above.
+        SettingError: requests have no credentials, and S3 forbids the request.
+    """
     try:
         yield
     except FileNotFoundError as error:
@@ -64,7 +69,9 @@ def input_errors(source: str) -> Iterator[None]:
             f"no such file{' or folder' * source.endswith('/')}{_similar(source)}", source=source
         ) from error
     except PermissionError as error:
-        reason = STORE_REFUSES if is_url(source) else "permission denied"
+        if (refused := refused_without_keys(error, source)) is not None:
+            raise SettingError(f"{source}: {refused}") from error
+        reason = refused_access(error, source) if is_url(source) else "permission denied"
         raise InputError(reason, source=source) from error
     except TimeoutError as error:  # fsspec's own TimeoutError has no message
         raise InputError(

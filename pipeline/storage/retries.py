@@ -19,10 +19,10 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pipeline.storage.interrupt import INTERRUPTED
-from pipeline.storage.s3.faults import refused_setting
+from pipeline.storage.s3.faults import refused_access, refused_setting
 from pipeline.storage.urls import file_system, forget_listings, is_missing, protocols
 from schemas.errors import DatasetError, SettingError
-from schemas.text.phrases import REBUILD, STORE_REFUSES
+from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials
 
 if TYPE_CHECKING:
@@ -139,8 +139,9 @@ class RemoteStore:
                     or is_missing(error)
                     or type(error).__name__ in _HOPELESS
                 ):
+                    remedy = _remedy(error, name, self.url)
                     raise DatasetError(
-                        f"{name}: cannot be {doing} {self.url}: {reason}{_remedy(error, name)}"
+                        f"{name}: cannot be {doing} {self.url}: {reason}{remedy}"
                     ) from error
                 if attempt == ATTEMPTS - 1:
                     raise DatasetError(
@@ -157,10 +158,10 @@ class RemoteStore:
         raise AssertionError("unreachable")
 
 
-def _remedy(error: Exception, name: str) -> str:
+def _remedy(error: Exception, name: str, url: str) -> str:
     """Return advice about an error for which a retry is useless; "" if there is none."""
     if isinstance(error, PermissionError):
-        return f": {STORE_REFUSES}"
+        return f": {refused_access(error, url)}"
     if is_missing(error) and _OF_DATASET.fullmatch(name):
         return f": {REBUILD}"
     return ""
@@ -187,7 +188,7 @@ def _reason(error: BaseException) -> str:
         if isinstance(error, FileNotFoundError) and error.__cause__ is not None
         else error
     )
-    return f"{type(cause).__name__}: {cause}"
+    return f"{type(cause).__name__}: {' '.join(str(cause).split())}"
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:

@@ -9,12 +9,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
+from pipeline.storage.s3.endpoint import refuse_bucket_in_endpoint
 from pipeline.storage.s3.faults import answer_of
+from pipeline.storage.s3.fsspec_settings import refuse_broken_variable
 from pipeline.storage.s3.settings import refuse_wrong_settings, s3_options
-from schemas.errors import InputError, MissingPackageError, UrlError
+from schemas.errors import MissingPackageError, UrlError
 from schemas.text.phrases import install_command
 from schemas.text.redact import holds_secret
-from schemas.text.url_spelling import corrected_url, url_with_bucket
+from schemas.text.url_spelling import (
+    corrected_url,
+    holds_wrong_bucket,
+    similar_scheme,
+    url_with_bucket,
+)
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -65,12 +72,14 @@ def is_url(path: str) -> bool:
 
 
 def _refuse_misspelt(path: str) -> None:
-    """Refuse a misspelt URL, such as S3://, s3:/ or s3//, and a URL without a bucket, such as
-    s3:///folder.
+    """Refuse a misspelt URL, such as S3://, s3:/ or s3//, a URL without a bucket, such as
+    s3:///folder, and a bucket that S3 cannot have.
 
     Raises:
         UrlError: the message shows the correct form.
     """
+    if (bare := path.lstrip()) != path and (corrected_url(bare) or "://" in bare):
+        raise UrlError(f"a URL does not begin with a blank: write {bare}", source=bare)
     if (url := corrected_url(path)) is not None:
         raise UrlError(
             f"a URL has a scheme in lower case, a colon and two slashes: write {url}",
@@ -79,6 +88,12 @@ def _refuse_misspelt(path: str) -> None:
     if (pattern := url_with_bucket(path)) is not None:
         noun = "container" if "CONTAINER" in pattern else "bucket"
         raise UrlError(f"the URL names no {noun}: write {pattern}", source=path)
+    if not holds_secret(path) and holds_wrong_bucket(path):
+        raise UrlError(
+            "no S3 bucket has such a name: correct the URL (names have only letters, digits, dots, "
+            "dashes and underscores)",
+            source=path,
+        )
 
 
 def file_system(url: str) -> tuple[AbstractFileSystem, str]:
@@ -86,24 +101,30 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 
     Raises:
         MissingPackageError: no file system is installed for the protocol.
-        UrlError: see `_refuse_misspelt`.
-        InputError: the URL has a secret.
+        UrlError: see `_refuse_misspelt`; or the URL has a secret.
         SettingError: a setting of S3, such as AWS_ENDPOINT_URL, is wrong.
     """
-    import fsspec
-
     _refuse_misspelt(url)
     if "http://" not in url and "https://" not in url and holds_secret(url):
-        raise InputError(
+        raise UrlError(
             "credentials do not belong in a store's URL: "
             "set them in the environment or in the store's configuration file",
             source=url,
         )
+    if url.startswith(S3):
+        refuse_broken_variable()  # before fsspec is imported, which would print a warning
+    import fsspec
+
     try:
         fs, path = fsspec.core.url_to_fs(url, **_options(url))
     except (ImportError, ValueError) as error:
+        scheme, _, rest = url.partition("://")
+        if "Protocol not known" in str(error) and (meant := similar_scheme(scheme)):
+            said = f"the scheme is misspelt: write {meant}://{rest}"
+            raise UrlError(said, source=url) from None
         raise MissingPackageError(_cannot_open(url, error), source=url) from None
     if url.startswith(S3):
+        refuse_bucket_in_endpoint(path.partition("/")[0])
         refuse_wrong_settings(fs)
     return cast("AbstractFileSystem", fs), cast(str, path)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+RIGHTS: Final = "docs/guides/data.md lists the rights that thdpack needs"
 STORE_REFUSES: Final = (
-    "the store refuses access, or the file does not exist (without the right s3:ListBucket, S3 "
-    "says the same about both); docs/guides/data.md lists the rights that thdpack needs"
+    "the right to read (s3:GetObject) is missing, or the file does not exist (without the right "
+    f"s3:ListBucket, S3 says the same about both); {RIGHTS}"
 )
 REBUILD: Final = (
     "the dataset is damaged; restore the file from a copy, or build the dataset again from all its "

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from pipeline.storage import retries
 from pipeline.storage.retries import call_with_deadline
-from pipeline.storage.s3.faults import UNTRUSTED, answer_of, refused_setting
-from pipeline.storage.s3.settings import custom_endpoint, endpoint_setting
+from pipeline.storage.s3.endpoint import custom_endpoint, endpoint_setting
+from pipeline.storage.s3.faults import UNTRUSTED, answer_of, refused_setting, refused_without_keys
 from pipeline.storage.urls import S3, file_system, is_missing
 from schemas.errors import DatasetError, InputError, OptionError, SettingError
 from schemas.manifest import MANIFEST_NAME
@@ -138,7 +138,11 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
     except SettingError:
         raise
     except Exception as error:  # other faults may be temporary, and later requests are retried
-        if (refused := refused_setting(error)) is not None:
+        refused = refused_setting(error)
+        # for an input, the request is a guess: the name may be a folder's, which nobody may read
+        if reading in (None, MANIFEST_NAME):
+            refused = refused or refused_without_keys(error, url)
+        if refused is not None:
             place = f"{url}/{reading}" if reading else url
             raise SettingError(f"{place}: {refused}") from error
         return _explained(error, "" if url.startswith(_WEB) else bucket)

@@ -1,4 +1,4 @@
-"""Settings of S3: endpoint, checksums, profile and credentials.
+"""Settings of S3: checksums, profile and credentials.
 
 They are checked once per process, when the first file system of S3 is opened. The check creates the
 client of AWS's library that the requests then use, so it costs no time of its own.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import ssl
-from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-from pipeline.storage.s3.faults import CONFIGURATION_FILES, SECRETS, is_temporary, wrong_setting
+from pipeline.storage.s3.aws_profile import CONFIGURATION_FILES, profile
+from pipeline.storage.s3.endpoint import custom_endpoint
+from pipeline.storage.s3.faults import SECRETS, is_temporary, wrong_setting
+from pipeline.storage.s3.fsspec_settings import fsspec_settings
 from schemas.errors import SettingError
 
 if TYPE_CHECKING:
@@ -28,11 +27,7 @@ Stores other than AWS's may compute another checksum or none, and then each requ
 such stores, checksums are used only if a request demands them. thdpack needs no checksums to detect
 damage, because it hashes all bytes that it reads.
 """
-_AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 _AUTHORITIES: Final = "AWS_CA_BUNDLE"
-_PROFILE: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", *CONFIGURATION_FILES)
-_SCHEME: Final = re.compile(r"(https?)(?::/*|/+)", re.IGNORECASE)
-"""Pattern of a scheme, even if it is misspelt."""
 _LONGEST: Final = 60.0
 """Time in seconds in which credentials must arrive. After it, the first request reports the
 fault."""
@@ -60,7 +55,8 @@ def refuse_wrong_settings(fs: AbstractFileSystem) -> None:
     _refuse_unreadable_files()
 
     async def connect() -> None:
-        await fs.set_session()
+        client = await fs.set_session()
+        client.meta.events.register_first("needs-retry.s3.HeadBucket", _end_redirects)
         if fs.key is None and not fs.anon and (keys := await fs.session.get_credentials()):
             await keys.get_frozen_credentials()
 
@@ -71,10 +67,21 @@ def refuse_wrong_settings(fs: AbstractFileSystem) -> None:
         sync(fs.loop, connect, timeout=_LONGEST)
     except Exception as error:  # each setting has its own type of error
         if not is_temporary(error):  # else the first request is retried
-            raise wrong_setting(error, profile()) from error
+            raise wrong_setting(error) from error
     finally:
         log.setLevel(level)
     _checked.add(environment)
+
+
+def _end_redirects(request_dict: dict[str, Any], response: Any, **_: object) -> None:
+    """Keep AWS's library from following the redirect of a request that asks for a bucket's region.
+
+    To follow a redirect, the library asks for the region. If that request is redirected, too, the
+    library would ask again, without end. If the answer names the region, the library reads it from
+    the error.
+    """
+    if response is not None and response[0].status_code in (301, 302, 307):
+        request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _refuse_blanks() -> None:
@@ -127,60 +134,6 @@ def _refuse_unreadable_files() -> None:
             ) from error
 
 
-def custom_endpoint() -> str | None:
-    """Return the endpoint that the environment or a configuration file sets; None for AWS.
-
-    Raises:
-        SettingError: the endpoint is not an address that begins with http:// or https://.
-    """
-    setting, endpoint = _named_endpoint()
-    if not endpoint:
-        return None
-    try:
-        parts = urlsplit(endpoint)
-        host, _ = parts.hostname or "", parts.port  # reading the port checks it
-        if re.search(r"\s", endpoint):
-            raise ValueError("it contains a blank or a line break")
-    except ValueError as error:
-        raise SettingError(
-            f"{setting}: {endpoint!r} is not an address ({error}): write it as http://HOST:PORT, "
-            "without blanks"
-        ) from error
-    if not host or not endpoint.startswith(("http://", "https://")):
-        raise SettingError(f"{setting}: {endpoint!r} is not an address: write {_hint(endpoint)}")
-    return None if host.endswith(_AWS) else endpoint
-
-
-def endpoint_setting() -> str:
-    """Return the name of the setting that sets the endpoint; AWS_ENDPOINT_URL if none does."""
-    return _named_endpoint()[0] or "AWS_ENDPOINT_URL"
-
-
-def _named_endpoint() -> tuple[str, str]:
-    """Return the setting that sets the endpoint, and its value; two empty texts if none does.
-
-    Settings of fsspec are passed to AWS's library as arguments, so they come first.
-    """
-    named = {
-        "endpoint_url of fsspec's configuration (FSSPEC_S3_ENDPOINT_URL)": _of_fsspec().get(
-            "endpoint_url"
-        )
-        or _of_fsspec().get("client_kwargs", {}).get("endpoint_url"),
-        "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),
-        "AWS_ENDPOINT_URL": os.environ.get("AWS_ENDPOINT_URL"),
-        "endpoint_url of AWS's profile": profile().get("endpoint_url"),
-    }
-    return next(((name, str(url)) for name, url in named.items() if url), ("", ""))
-
-
-def _hint(endpoint: str) -> str:
-    """Return the correct form of an endpoint without scheme or host, or with a misspelt scheme."""
-    scheme = _SCHEME.match(endpoint)
-    bare = endpoint[scheme.end() :] if scheme else endpoint.rpartition("://")[2].lstrip("/")
-    bare = bare or "HOST:PORT"
-    return f"{scheme[1].lower()}://{bare}" if scheme else f"http://{bare} or https://{bare}"
-
-
 def s3_options() -> dict[str, Any]:
     """Return options for stores other than AWS's; an empty dict for AWS itself.
 
@@ -198,41 +151,4 @@ def s3_options() -> dict[str, Any]:
         for name in _CHECKSUMS
         if f"AWS_{name.upper()}" not in os.environ and name not in stored
     }
-    return {"config_kwargs": {**ours, **_of_fsspec().get("config_kwargs", {})}}
-
-
-def _of_fsspec() -> dict[str, Any]:
-    """Return the S3 settings in FSSPEC_S3 variables and in fsspec's configuration files.
-
-    Raises:
-        SettingError: a setting that holds other settings is not a mapping.
-    """
-    from fsspec.config import conf
-
-    found: dict[str, Any] = conf.get("s3", {})
-    for name in ("client_kwargs", "config_kwargs"):
-        if not isinstance(found.get(name, {}), dict):
-            raise SettingError(
-                f"{name} of fsspec's configuration: {found[name]!r} is not an object of JSON: "
-                f"correct or unset FSSPEC_S3_{name.upper()}"
-            )
-    return found
-
-
-def profile() -> Mapping[str, Any]:
-    """Return the active profile of AWS's configuration file; an empty dict if there is none."""
-    return _profile(*map(os.environ.get, _PROFILE))
-
-
-@cache
-def _profile(*_names: str | None) -> dict[str, Any]:
-    try:
-        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped] # no types
-        from botocore.session import Session  # type: ignore[import-untyped] # no types
-    except ImportError:  # thdpack's extra `s3` is not installed
-        return {}
-    try:
-        found: dict[str, Any] = Session().get_scoped_config()
-    except BotoCoreError:  # `refuse_wrong_settings` reports the error
-        return {}
-    return found
+    return {"config_kwargs": {**ours, **(fsspec_settings().get("config_kwargs") or {})}}

@@ -65,6 +65,13 @@ def test_a_web_address_is_refused_as_a_destination(run: Run, small: Path) -> Non
                 "S3:/bucket/x",
             )
         ),
+        (" s3://bucket/x", "a URL does not begin with a blank: write s3://bucket/x"),
+        ("ss3://bucket/x", "the scheme is misspelt: write s3://bucket/x"),
+        (
+            "s3://buck et/x",
+            "no S3 bucket has such a name: correct the URL (names have only letters, digits, dots, "
+            "dashes and underscores)",
+        ),
         ("s3://", "the URL names no bucket: write s3://BUCKET/PREFIX"),
         ("gs:///x", "the URL names no bucket: write gs://BUCKET/PREFIX"),
         ("az:///x", "the URL names no container: write az://CONTAINER/PREFIX"),
@@ -87,8 +94,9 @@ def test_the_error_for_a_misspelt_url_corrects_it_and_no_folder_is_created(
         ("plan", "--data", url),
         ("bench-reader", url),
     ):
-        assert refused(run, *words, code=2) == f"{url}: {said}", words
-    assert "hunter2" not in refused(run, "verify", "s3:/somebody:hunter2@bucket/x", code=2)
+        assert refused(run, *words, code=2) == f"{url.strip()}: {said}", words
+    for secret in ("s3:/somebody:hunter2@bucket/x", "s3://somebody:hunter2@bucket/x"):
+        assert "hunter2" not in refused(run, "verify", secret, code=2)
     assert [path.name for path in tmp_path.iterdir()] == ["made.fasta"]
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from botocore.exceptions import CredentialRetrievalError
 
 from pipeline.storage.probe import first_contact
-from pipeline.storage.s3.settings import custom_endpoint
+from pipeline.storage.s3.endpoint import custom_endpoint
+from pipeline.storage.s3.faults import is_temporary, refused_setting
 from pipeline.storage.urls import file_system
 from tests.helpers.processes.command_line import REPO, Run
-from tests.helpers.stores.object_store import ObjectStore, point_s3_at
+from tests.helpers.stores.faulty_proxy import Faults
+from tests.helpers.stores.object_store import ObjectStore, client, point_s3_at, put
 from tests.helpers.stores.refused_commands import readers_of, refused
 
 CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
@@ -38,6 +41,12 @@ def test_an_endpoint_without_a_scheme_is_explained(
         ("AWS_ENDPOINT_URL", "http://here:99999", "'http://here:99999' is not an address (Port"),
         ("AWS_ENDPOINT_URL", "http://h:9\n", "'http://h:9\\n' is not an address (it contains a b"),
         ("AWS_ENDPOINT_URL", "http:/h:9", "'http:/h:9' is not an address: write http://h:9"),
+        ("AWS_ENDPOINT_URL", "http://h:9?x=1", "the address has a query or a fragment (the part f"),
+        ("AWS_ENDPOINT_URL", "http://h:9/#x", "the address has a query or a fragment (the part fr"),
+        ("AWS_ENDPOINT_URL", "http://h/p/b/", "http://h/p/b/ ends with the bucket 'b', which the "),
+        ("AWS_ENDPOINT_URL", "http://u:p@h:9", "credentials do not belong in the address: write h"),
+        ("FSSPEC_S3", '{"anon": tru', "the value is not JSON (Expecting value: line 1 column 10"),
+        ("FSSPEC_S3", "[1]", "the value is not an object of JSON: correct or unset this variable"),
         ("AWS_DEFAULT_REGION", "us east", "Provided region_name 'us east' doesn't match a supp"),
         ("AWS_PROFILE", "none", "The config profile (none) could not be found: correct or unset t"),
         ("AWS_CONFIG_FILE", "/", "/: cannot be read (Is a directory): correct the file's permis"),
@@ -58,6 +67,65 @@ def test_a_wrong_setting_of_the_store_is_refused_at_once(
     monkeypatch.setenv(name, value)
     line = refused(run, *readers_of("s3://b/x", tmp_path)[0], code=2)
     assert line.startswith(f"{name}: {said}")
+
+
+def set_of_fsspec(name: str, value: str, patch: pytest.MonkeyPatch) -> None:
+    """Set a variable of fsspec. fsspec reads its variables only when it is imported."""
+    patch.setenv(name, value)
+    patch.setitem(fsspec.config.conf, "s3", {})
+    fsspec.config.set_conf_env(fsspec.config.conf, {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("CONFIG_KWARGS", '{"read_timeout": "x"}', "read_timeout in FSSPEC_S3_CONFIG_KWARGS: 'x'"),
+        ("CONFIG_KWARGS", '{"max_pool_connections": 1.5}', "max_pool_connections in FSSPEC_S3_CO"),
+        ("CONFIG_KWARGS", '{"s3": "x"}', "s3 in FSSPEC_S3_CONFIG_KWARGS: 'x' is not an object of"),
+        ("CONFIG_KWARGS", '{"s3": {"addressing_style": "x"}}', "addressing_style in s3 in FSSPEC"),
+        ("", '{"client_kwargs": "x"}', "client_kwargs in FSSPEC_S3: 'x' is not an object of JSON"),
+    ],
+)
+def test_a_wrong_setting_of_fsspec_is_named(
+    run: Run, name: str, value: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point_s3_at("http://127.0.0.1:9", monkeypatch)
+    set_of_fsspec("_".join(filter(None, ("FSSPEC_S3", name))), value, monkeypatch)
+    line = refused(run, *readers_of("s3://b/x", tmp_path)[0], code=2)
+    assert line.startswith(said)
+
+
+def test_keys_of_fsspec_that_the_store_refuses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_of_fsspec("FSSPEC_S3", '{"key": "k", "secret": "hunter2"}', monkeypatch)
+    answer = OSError("answer")
+    answer.__cause__ = cause = ValueError()
+    cause.response = {"Error": {"Code": "SignatureDoesNotMatch"}}  # type: ignore[attr-defined]
+    said = refused_setting(answer)
+    assert said is not None
+    assert said.endswith("correct key in FSSPEC_S3 and secret in FSSPEC_S3")
+
+
+def test_anonymous_requests_that_the_store_forbids_name_the_setting(
+    run: Run, proxied: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_of_fsspec("FSSPEC_S3_ANON", "yes", monkeypatch)
+    client().pipe_file("s3://bucket/in.fasta", b">a\nMK\n", ACL="public-read")
+    proxied.refuse = ("GET list-type",)  # everybody may read the input, but not list the bucket
+    assert run("stats", "s3://bucket/in.fasta").returncode == 0
+    proxied.refuse = ("GET bucket", "HEAD bucket")
+    for words in readers_of("s3://bucket/x", tmp_path):
+        line = refused(run, *words, code=2)
+        assert "without credentials (AccessDenied): unset FSSPEC_S3_ANON" in line, words
+
+
+def test_a_missing_right_to_list_or_to_read_is_named(run: Run, proxied: Faults) -> None:
+    put("s3://bucket/in.fasta", b">a\nMK\n")
+    proxied.refuse = ("GET list-type",)
+    line = refused(run, "stats", "s3://bucket/*.fasta")
+    assert line.startswith("s3://bucket/*.fasta: the right s3:ListBucket is missing; docs/guides")
+    proxied.refuse = ("GET in.fasta",)
+    line = refused(run, "stats", "s3://bucket/in.fasta")
+    assert line.startswith("s3://bucket/in.fasta: the right to read (s3:GetObject) is missing, or")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +187,32 @@ def test_a_missing_login_to_single_sign_on_names_the_command_that_logs_in(
     assert "run `aws sso login`" in line
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("false", "false: it failed, and printed no reason: correct this setting"),
+        ("echo hunter2", "echo: it did not print JSON: correct this setting"),
+        ("/no/such hunter2", "/no/such: it cannot be started: No such file or directory: correct"),
+    ],
+)
+def test_a_command_that_prints_no_credentials_is_named_with_its_file(
+    run: Run, command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"[default]\ncredential_process = {command}\n")
+    point_s3_at("http://127.0.0.1:9", monkeypatch)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    line = refused(run, *readers_of("s3://b/x", tmp_path)[0], code=2)
+    assert line.startswith(f"{config}: credential_process {said}")
+
+
+def test_a_silent_service_of_credentials_is_a_temporary_fault() -> None:
+    failed = CredentialRetrievalError(provider="iam-role", error_msg="timed out")
+    assert is_temporary(failed)
+
+
 class WebConsole(BaseHTTPRequestHandler):
     """Answers each request with a web page."""
 
@@ -157,3 +251,27 @@ def test_a_server_that_is_no_object_store_is_not_taken_for_a_damaged_dataset(
     for line in lines:
         assert "with a web page, not as an S3 store. It may be the store's web con" in line
         assert line.endswith(f"correct {name}")
+
+
+class Elsewhere(WebConsole):
+    """Redirects each request, and names no region."""
+
+    def do_GET(self) -> None:
+        answer = b"<Error><Code>PermanentRedirect</Code><Message>made</Message></Error>"
+        self.send_response(301)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(b"" if self.command == "HEAD" else answer)
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 (names that http.server expects)
+
+
+def test_an_endpoint_that_redirects_each_request_is_refused_at_once(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with QuietServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        point_s3_at(f"http://127.0.0.1:{server.server_port}", monkeypatch)
+        line = refused(run, "verify", "s3://bucket/x", code=2)
+        server.shutdown()
+    assert "another address (PermanentRedirect): correct AWS_ENDPOINT_URL" in line
