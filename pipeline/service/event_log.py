@@ -71,8 +71,10 @@ def _text(event: str, values: dict[str, Any]) -> str:
             return f"duplicate {values['file']}: same content as {values['duplicate_of']}"
         case "rejected" | "released" | "not moved":
             return f"{event} {values['file']}: {values['reason']}"
-        case "waiting" | "error":
-            return f"{event}: {values['reason']}"
+        case "waiting":
+            return f"waiting: {values['reason']}"
+        case "error":
+            return f"error: {values['reason']}; trying again in {values['again_in_seconds']:g} s"
         case "note" | "warning":
             return f"{event}: {values['text']}"
     return f"{event}: " + ", ".join(f"{name} {value}" for name, value in values.items())

@@ -12,7 +12,7 @@ from pipeline.service.journal.journal import Journal, LocalJournal, ObjectJourna
 from pipeline.storage.object_folder import ObjectFolder
 from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.urls import local_path
-from schemas.errors import DatasetError, OptionError, SettingError
+from schemas.errors import DatasetError, OptionError
 
 _FOLDER: Final = "service"
 """Folder of the journal and the lock in the dataset. Builds do not remove it."""
@@ -36,7 +36,8 @@ def inbox_of(inbox: str) -> Inbox:
     """Return the inbox that an argument of the command line names.
 
     Raises:
-        OptionError: the inbox is a web address, or not a folder.
+        OptionError: the inbox is a web address, or not a folder; or its store does not answer, or
+            has no such bucket.
         SettingError: a setting of the inbox's store is wrong, or the store refuses it.
     """
     if inbox.startswith(("http://", "https://")):
@@ -45,10 +46,10 @@ def inbox_of(inbox: str) -> Inbox:
     if path is None:
         try:
             refuse_unreachable(inbox)
-        except SettingError:
+        except OptionError:
             raise
-        except DatasetError:  # the service waits for the store
-            pass
+        except DatasetError as error:  # later, the service waits for a store that it has lost
+            raise OptionError(str(error)) from error
         return StoreInbox(inbox.rstrip("/"))
     if not path.is_dir():
         raise OptionError(f"{inbox}: the inbox must be an existing folder")

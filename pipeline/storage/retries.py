@@ -3,7 +3,7 @@
 A request is tried up to ATTEMPTS times. The pauses between attempts double, have random jitter, and
 take about a minute together. A read fails if no piece of 4 MiB arrives for STALL_SECONDS. Some
 faults are not retried: a missing or forbidden file, a file that arrived twice with the same wrong
-content, a wrong configuration, and a full cache.
+content, a wrong configuration, a full store, and a full cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pipeline.storage.interrupt import INTERRUPTED
-from pipeline.storage.s3.faults import refused_access, refused_setting
+from pipeline.storage.s3.answers import is_full, reason_of
+from pipeline.storage.s3.faults import answer_of, refused_access, refused_setting
 from pipeline.storage.urls import file_system, forget_listings, is_missing, protocols
 from schemas.errors import DatasetError, SettingError
 from schemas.text.phrases import REBUILD
@@ -126,7 +127,7 @@ class RemoteStore:
             except Exception as error:  # each store has its own types of errors
                 if (refused := refused_setting(error)) is not None:
                     raise SettingError(f"{self.url}: {refused}{_on_workers(error)}") from error
-                reason = _reason(error)
+                reason = reason_of(error, self.url)
                 if isinstance(error, WrongContentError):
                     if error.digest in wrong:
                         raise DatasetError(
@@ -137,6 +138,7 @@ class RemoteStore:
                 if (
                     isinstance(error, PermissionError)
                     or is_missing(error)
+                    or is_full(error)
                     or type(error).__name__ in _HOPELESS
                 ):
                     remedy = _remedy(error, name, self.url)
@@ -160,6 +162,8 @@ class RemoteStore:
 
 def _remedy(error: Exception, name: str, url: str) -> str:
     """Return advice about an error for which a retry is useless; "" if there is none."""
+    if is_full(error) or answer_of(error)[1] == "NoSuchBucket":
+        return ""  # the reason includes the remedy
     if isinstance(error, PermissionError):
         return f": {refused_access(error, url)}"
     if is_missing(error) and _OF_DATASET.fullmatch(name):
@@ -175,20 +179,6 @@ def _on_workers(error: Exception) -> str:
         "; each process needs credentials in its environment; on a Ray cluster, set them on each "
         "node before `ray start`"
     )
-
-
-def _reason(error: BaseException) -> str:
-    """Return the cause of an error as text.
-
-    For HTTP, fsspec reports a refused connection as a missing file, so the error's own text would
-    be wrong.
-    """
-    cause = (
-        error.__cause__
-        if isinstance(error, FileNotFoundError) and error.__cause__ is not None
-        else error
-    )
-    return f"{type(cause).__name__}: {' '.join(str(cause).split())}"
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:

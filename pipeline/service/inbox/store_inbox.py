@@ -24,6 +24,7 @@ from pipeline.service.inbox.store_listing import list_objects
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.object_folder import ObjectFolder
 from pipeline.storage.retries import ClosedError, RemoteStore, call_with_deadline
+from pipeline.storage.s3.answers import reason_of
 from pipeline.storage.urls import file_system, is_missing, version_tag_of
 from schemas.errors import ThdpackError
 
@@ -61,11 +62,14 @@ class StoreInbox:
         except FileNotFoundError as error:
             if is_missing(error):
                 raise
-            raise RetryError(f"cannot read {self.where(name)}: {error}") from error
+            raise RetryError(self._unread(name, error)) from error
         except PermissionError:
             raise
         except Exception as error:  # each store has its own types of errors
-            raise RetryError(f"cannot read {self.where(name)}: {error}") from error
+            raise RetryError(self._unread(name, error)) from error
+
+    def _unread(self, name: str, error: Exception) -> str:
+        return f"cannot read {self.where(name)}: {reason_of(error, self.url)}"
 
     def move(self, name: str, version: str, folder: str, reason: str = "") -> str | None:
         with _retried(f"cannot move {self.where(name)} to {folder}/"):

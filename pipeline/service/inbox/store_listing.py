@@ -30,9 +30,9 @@ def list_objects(url: str) -> dict[str, dict[str, Any]]:
             )
             return found
 
-        found = RemoteStore(url, INTERRUPTED).with_retries(url, find)
+        found = RemoteStore(url, INTERRUPTED).with_retries("list of files", find)
     except (ThdpackError, ClosedError) as error:
-        raise RetryError(f"cannot list {url}: {error}") from error
+        raise RetryError(str(error)) from error
     root = path.rstrip("/") + "/"
     return {
         name.removeprefix(root): info

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from pipeline.storage import retries
 from pipeline.storage.retries import call_with_deadline
+from pipeline.storage.s3.answers import no_bucket
 from pipeline.storage.s3.endpoint import custom_endpoint, endpoint_setting
 from pipeline.storage.s3.faults import UNTRUSTED, answer_of, refused_setting, refused_without_keys
 from pipeline.storage.urls import S3, file_system, is_missing
@@ -170,7 +171,7 @@ def _explained(error: Exception, bucket: str) -> str | None:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return UNTRUSTED
     if bucket and (code == "NoSuchBucket" or (not code and is_missing(error))):
-        return f"there is no S3 bucket {bucket!r}: create it, or choose another"
+        return no_bucket(bucket)
     return None
 
 

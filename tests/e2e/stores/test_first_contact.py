@@ -17,7 +17,7 @@ import s3fs
 from pipeline.storage.probe import first_contact
 from pipeline.storage.s3.faults import refused_setting
 from tests.helpers.data.corpus import digest, fasta, made_records
-from tests.helpers.processes.command_line import Run
+from tests.helpers.processes.command_line import Run, preprocess
 from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at, put
 from tests.helpers.stores.refused_commands import readers_of, refused, training_refused
 
@@ -107,6 +107,10 @@ def test_a_missing_bucket_is_named_before_any_work(
     assert said.startswith("s3://missing/x: there is no S3 bucket 'missing': create it")
     said = refused(run, "plan-tasks", small, "--out", "s3://missing/x")
     assert "there is no S3 bucket" in said
+    dataset = preprocess(small, small.with_name("near"))
+    words = ("--dataset", dataset, "--no-http", "--no-report")
+    said = refused(run, "watch", "s3://missing/in", *words, code=2)
+    assert said == "s3://missing/in: there is no S3 bucket 'missing': create it, or choose another"
 
 
 def test_every_command_names_a_missing_bucket_at_once(

@@ -10,8 +10,21 @@ import pytest
 from pipeline.storage import retries as remote
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.retries import ClosedError, RemoteStore, call_with_deadline
+from pipeline.storage.s3.answers import reason_of
 from schemas.errors import DatasetError, SettingError
 from schemas.text.phrases import REBUILD, STORE_REFUSES
+
+
+FULL = "make room there, or raise its quota"
+
+
+def answered(error: OSError, status: int, code: str, message: str) -> OSError:
+    """Return an error as s3fs raises it for an answer of S3."""
+    error.__cause__ = cause = ValueError()
+    answer = {"Code": code, "Message": message}
+    response = {"Error": answer, "ResponseMetadata": {"HTTPStatusCode": status}}
+    cause.response = response  # type: ignore[attr-defined]
+    return error
 
 
 def fails() -> None:
@@ -50,6 +63,22 @@ def test_closing_a_file_does_not_wait_for_its_requests() -> None:
         ("x", PermissionError("Forbidden"), STORE_REFUSES),
         ("train/a-0.arrow", FileNotFoundError("x"), REBUILD),
         ("notes.txt", FileNotFoundError("x"), "FileNotFoundError: x"),
+        (
+            "train/a-0.arrow",
+            answered(FileNotFoundError("x"), 404, "NoSuchBucket", "x"),
+            "there is no S3 bucket 'x': create it, or choose another",
+        ),
+        (
+            "x",
+            answered(OSError(5, "x"), 507, "InsufficientStorage", "Full."),
+            f"the store is full (507 InsufficientStorage: Full): {FULL}",
+        ),
+        (
+            "x",
+            answered(PermissionError("x"), 403, "QuotaExceeded", ""),
+            f"the store is full (403 QuotaExceeded): {FULL}",
+        ),
+        ("x", OSError(121, "No space left on device"), f"(No space left on device): {FULL}"),
     ],
 )
 def test_an_error_without_retries_names_the_remedy(name: str, error: OSError, remedy: str) -> None:
@@ -59,7 +88,28 @@ def test_an_error_without_retries_names_the_remedy(name: str, error: OSError, re
     store = RemoteStore("memory://x", threading.Event())
     with pytest.raises(DatasetError, match=f"^{name}: cannot be read from memory://x: ") as raised:
         store.with_retries(name, fetch)
-    assert str(raised.value).endswith(f": {remedy}")
+    assert str(raised.value).endswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            answered(OSError(121, "Try later."), 500, "InternalError", "Try later."),
+            "the store's answer was 500 InternalError: Try later",
+        ),
+        (
+            answered(OSError(121, "Internal Error"), 500, "500", "Internal Error"),
+            "the store's answer was 500: Internal Error",
+        ),
+        (OSError(121, "Remote trouble"), "Remote trouble"),
+        (TimeoutError("no byte for 60 s"), "TimeoutError: no byte for 60 s"),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_answer_of_the_store_without_error_numbers(
+    error: OSError, said: str
+) -> None:
+    assert reason_of(error, "s3://x/y") == said
 
 
 def test_credentials_that_a_store_refuses_are_a_wrong_setting_and_are_not_tried_again() -> None:
@@ -67,10 +117,7 @@ def test_credentials_that_a_store_refuses_are_a_wrong_setting_and_are_not_tried_
 
     def fetch() -> None:
         attempts.append(1)
-        error = OSError("no")
-        error.__cause__ = cause = ValueError()
-        cause.response = {"Error": {"Code": "InvalidToken"}}  # type: ignore[attr-defined]
-        raise error
+        raise answered(OSError("no"), 400, "InvalidToken", "")
 
     with pytest.raises(SettingError, match=r"^memory://x: .*\(InvalidToken\): unset AWS_SESSION"):
         RemoteStore("memory://x", threading.Event()).with_retries("x", fetch)
