@@ -16,7 +16,6 @@ from pipeline.inputs.file_names import as_text
 from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.named.expand import refuse_inside
 from pipeline.storage.probe.first_contact import refuse_unreachable
-from pipeline.storage.urls import local_path
 from schemas import __version__
 from schemas.errors import (
     DatasetError,
@@ -128,8 +127,7 @@ def refuse_out(options: PreprocessOptions) -> None:
     """
     refuse_inside(options.out, options.inputs)
     refuse_unreachable(options.out)
-    if (folder := local_path(options.out)) is not None:
-        refuse_foreign_folder(folder)
+    refuse_foreign_folder(options.out)
 
 
 def refuse_unused_columns(options: PreprocessOptions, planned: Plan) -> None:

@@ -10,8 +10,13 @@ HARMLESS: Final = ("lost+found", ".snapshot", ".DS_Store")
 _MOST_NAMED: Final = 3
 
 
-def holds(names: Iterable[str]) -> str:
-    """Return the names of files as text, such as "it holds a, b, c and 2 more"."""
+def holds(names: Iterable[str], *, complete: bool = True) -> str:
+    """Return the names of files as text, such as "it holds a, b, c and 2 more".
+
+    Args:
+        complete: False if the folder may hold more files than these.
+    """
     ordered = sorted(names)
-    more = f" and {len(ordered) - _MOST_NAMED:,} more" if len(ordered) > _MOST_NAMED else ""
+    least = "" if complete else "at least "
+    more = f" and {least}{len(ordered) - _MOST_NAMED:,} more" if len(ordered) > _MOST_NAMED else ""
     return f"it holds {', '.join(ordered[:_MOST_NAMED])}{more}"

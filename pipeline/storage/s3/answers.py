@@ -14,8 +14,8 @@ from pipeline.storage.s3.faults import answer_of
 _NO_CONNECTION: Final = frozenset(
     {"ClientConnectorError", "ConnectTimeoutError", "EndpointConnectionError"}
 )
-"""Names of errors of AWS's library, and of aiohttp, that are raised if no connection is made. Errors
-are recognized by their names, because the libraries may not be installed."""
+"""Names of errors of AWS's library, and of aiohttp, if no connection is made. Errors are recognized
+by their names, because the libraries may not be installed."""
 _FULL: Final = ("InsufficientStorage", "StorageFull", "QuotaExceeded")
 """Parts of the error codes with which stores say that they are full."""
 _NO_SPACE: Final = ("no space left on device", "disk quota exceeded")

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 import s3fs
 
+from pipeline.build.destination import foreign_folder
 from pipeline.storage.probe import first_contact
 from pipeline.storage.s3.faults import refused_setting
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes.command_line import Run, preprocess
-from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at, put
+from tests.helpers.stores.object_store import ObjectStore, client, object_store, point_s3_at, put
 from tests.helpers.stores.refused_commands import readers_of, refused, training_refused
 
 
@@ -260,14 +261,43 @@ def test_a_build_on_an_rclone_server_needs_no_special_settings(
     assert "the store refuses the credentials (SignatureDoesNotMatch)" in said
 
 
+def test_a_prefix_of_other_objects_is_refused_as_a_folder_is(
+    run: Run, store: ObjectStore, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign_folder, "_MOST_LISTED", 3)
+    for name in ("train/cat.jpg", "2.fasta", "3.fasta", "4.fasta"):
+        put(f"s3://bucket/in/{name}", small.read_bytes())
+    words = ("preprocess", "s3://bucket/in/2.fasta", "--overwrite", "--out")
+    for out, held in (
+        ("s3://bucket", "in"),
+        ("s3://bucket/in/", "2.fasta, 3.fasta, 4.fasta"),
+        ("s3://bucket/in/train", "cat.jpg"),
+    ):
+        assert refused(run, *words, out, code=2) == (
+            f"--out {out.rstrip('/')} is neither empty nor a dataset (it holds {held}): choose a "
+            f"new folder, such as {out.rstrip('/')}/dataset"
+        )
+    out = "s3://bucket/new"
+    put(f"{out}/", b"")  # the console of a store shows such an object as a folder
+    assert run(*words, out).returncode == 0
+    for name in ("a", "b", "c", "d"):
+        put(f"{out}/{name}", b"notes")
+    assert run(*words, out, "--seed", "1").returncode == 0
+    for name in ("manifest.json", "a", "b", "c", "d"):
+        client().rm_file(f"{out}/{name}")  # only shards and records/ files are left
+    assert run(*words, out).returncode == 0
+    put(f"{out}/train/cat.jpg", b"")
+    client().rm_file(f"{out}/manifest.json")
+    assert "(it holds train)" in refused(run, *words, out, code=2)
+
+
 def test_a_dataset_at_the_root_of_a_bucket_that_holds_inputs_gives_a_warning(
     run: Run, own_store: ObjectStore, small: Path
 ) -> None:
+    assert run("preprocess", small, "--out", "s3://bucket").returncode == 0
     put("s3://bucket/in/made.fasta", small.read_bytes())
-    for out, announced in (("s3://bucket", True), ("s3://bucket/", True), ("s3://bucket/a", False)):
+    for out, announced in (("s3://bucket/", True), ("s3://bucket/a", False)):
         done = run("preprocess", "s3://bucket/in/made.fasta", "--out", out, "--overwrite")
         assert done.returncode == 0, done.stderr
         assert ("is the root of an S3 bucket that also holds inputs" in done.stderr) is announced
         assert "such as s3://bucket/dataset" in done.stderr or not announced
-    said = refused(run, "preprocess", "s3://bucket/in/*", "--out", "s3://bucket/in", code=2)
-    assert said.startswith("--out s3://bucket/in holds an input, s3://bucket/in/made.fasta: choose")

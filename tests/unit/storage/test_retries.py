@@ -14,7 +14,6 @@ from pipeline.storage.s3.answers import reason_of
 from schemas.errors import DatasetError, SettingError
 from schemas.text.phrases import REBUILD, STORE_REFUSES
 
-
 FULL = "make room there, or raise its quota"
 
 
