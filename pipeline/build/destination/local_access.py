@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from pipeline.build.build_plan import PLAN
 from pipeline.storage.atomic_write import try_folder
 from schemas.errors import BuildError
 from schemas.manifest import MANIFEST_NAME, WORK
@@ -40,15 +41,24 @@ def refuse_links(folder: Path) -> None:
         if inner.is_symlink():
             raise BuildError(
                 f"{inner} is a link, and a build must not write or remove files behind "
-                "a link: remove the link, or choose another --out"
+                f"a link: remove the link, or {_another_folder(folder)}"
             )
 
 
 def cannot_write(folder: Path, error: OSError) -> BuildError:
-    """Return the error for a dataset's folder that cannot be created or written. Commands that need
-    an existing dataset have no --out."""
-    remedy = "choose another --out"
+    """Return the error for a dataset's folder that cannot be created or written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    exists = os.path.exists(folder)
+    remedy = "make room, or " if full else "make the folder writable, or " if exists else ""
+    return BuildError(
+        f"cannot write to {folder}: {error.strerror}; {remedy}{_another_folder(folder)}"
+    )
+
+
+def _another_folder(folder: Path) -> str:
+    """Return advice to use another folder. Only commands that begin a dataset have an --out."""
     if os.path.exists(folder / MANIFEST_NAME):
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "make room" if full else "make the folder writable, or use a copy of the dataset"
-    return BuildError(f"cannot write to {folder}: {error.strerror}; {remedy}")
+        return "use a copy of the dataset"
+    if os.path.exists(folder / PLAN):
+        return "run `thdpack plan-tasks` again with another --out"
+    return "choose another --out"

@@ -15,14 +15,16 @@ from tests.helpers.processes.command_line import Run, preprocess
 
 
 @pytest.fixture
-def read_only(sample: Path, tmp_path: Path) -> Iterator[Path]:
-    """A dataset on a file system that is read-only. Skip the test if this user may not mount."""
+def read_only(run: Run, sample: Path, tmp_path: Path) -> Iterator[Path]:
+    """A dataset on a file system that is read-only; `planned`, beside it, has a task list. Skip the
+    test if this user may not mount."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "tmpfs", str(disk)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("only root can mount a file system")
     shutil.copytree(preprocess(sample, tmp_path / "dataset"), disk / "dataset")
+    assert run("plan-tasks", sample, "--out", disk / "planned").returncode == 0
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     yield disk / "dataset"
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
@@ -32,12 +34,17 @@ def test_the_remedy_for_a_read_only_dataset_suits_the_command(
     run: Run, read_only: Path, sample: Path, tmp_path: Path
 ) -> None:
     (more := tmp_path / "more.fasta").write_bytes(fasta(made_records(3)))
-    before = digest(read_only)
+    before, planned = digest(read_only), read_only.parent / "planned"
     refused = f"cannot write to {read_only}: Read-only file system; make the folder writable, or "
     for words, said in (
         (("append", read_only, more), f"{refused}use a copy of the dataset"),
         (("compact", read_only, sample), f"{refused}use a copy of the dataset"),
         (("gc", read_only, "--grace", "0", "--delete"), f"{refused}use a copy of the dataset"),
+        (
+            ("run-task", planned, "--index", "0"),
+            f"cannot write to {planned}: Read-only file system; make the folder writable, or run "
+            "`thdpack plan-tasks` again with another --out",
+        ),
         (
             ("card", read_only),
             f"cannot write {read_only}/croissant.json: Read-only file system; name another folder "
