@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from pipeline.storage.s3.faults import answer_of
+from pipeline.storage.s3.faults import answer_of, one_line
 
 _NO_CONNECTION: Final = frozenset(
     {"ClientConnectorError", "ConnectTimeoutError", "EndpointConnectionError"}
@@ -62,7 +62,7 @@ def reason_of(error: BaseException, url: str) -> str:
     cause = error.__cause__ if is_file and error.__cause__ is not None else error
     if type(cause).__name__ in _NO_CONNECTION:
         return f"the store cannot be reached ({_text(cause)}): check that it runs, and the network"
-    return _text(cause) if _has_number(cause) else f"{type(cause).__name__}: {cause}"
+    return _text(cause) if _has_number(cause) else f"{type(cause).__name__}: {one_line(str(cause))}"
 
 
 def _answer(status: int | None, code: str, message: str) -> str:
@@ -76,7 +76,7 @@ def _text(error: BaseException) -> str:
     """Return the text of an error, without the error number of the operating system."""
     if isinstance(error, OSError) and _has_number(error):
         return str(error.strerror)
-    return (str(error) or type(error).__name__).rstrip(".")
+    return one_line(str(error) or type(error).__name__).rstrip(".")
 
 
 def _has_number(error: BaseException) -> bool:

@@ -191,7 +191,7 @@ def wrong_setting(error: BaseException) -> SettingError:
         return SettingError(process)
     if (refused := refused_setting(error)) is not None:
         return SettingError(f"settings of S3: {refused}")
-    text = _one_line(str(error) or type(error).__name__).rstrip(".")
+    text = one_line(str(error) or type(error).__name__).rstrip(".")
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -224,7 +224,7 @@ def _failed_process(error: BaseException) -> str | None:
     command = shlex.split(str(profile().get(name, "")))[:1]
     _, is_of_process, printed = str(error).partition(_PROCESS)
     if is_of_process:
-        reason = _one_line(printed) or "it failed, and printed no reason"
+        reason = one_line(printed) or "it failed, and printed no reason"
     elif command and type(error).__name__ == "JSONDecodeError":
         reason = "it did not print JSON"
     elif command and isinstance(error, OSError) and error.filename == command[0]:
@@ -244,7 +244,7 @@ def _quoted(text: str, settings: Mapping[str, Any]) -> list[str]:
         name
         for name, value in sorted(settings.items())
         if isinstance(value, str)
-        and (word := _one_line(value))
+        and (word := one_line(value))
         and re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-])", text)
     ]
     return [name for name in names if _words(name.removeprefix("AWS_")) in _words(text)] or names
@@ -264,5 +264,6 @@ def _missing_files() -> str:
     return "".join(f"; {name} names no file" for name in missing)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return a text with single blanks in place of line breaks and other whitespace."""
     return " ".join(text.split())
