@@ -78,6 +78,10 @@ class UrlError(InputError, OptionError):
     """A URL is misspelt or names no bucket. The command line exits with 2."""
 
 
+class MissingInputError(InputError, OptionError):
+    """An input does not exist, or no file matches a glob. The command line exits with 2."""
+
+
 class NoResidueError(InputError):
     """None of the inputs of a build holds a residue. The same command would fail again."""
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, cast
 from pipeline.storage.ranged_file import RangedFile
 from pipeline.storage.s3.faults import refused_access, refused_without_keys
 from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_url, protocols
-from schemas.errors import InputError, SettingError
+from schemas.errors import InputError, MissingInputError, SettingError
 from schemas.manifest import WORK
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
@@ -26,6 +26,7 @@ def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[B
     Args:
         until: approximate byte at which the caller stops reading. Later bytes are not prefetched.
     Raises:
+        MissingInputError: the input does not exist.
         InputError: the input cannot be opened or read. The message names the reason.
     """
     with input_errors(url):
@@ -54,7 +55,7 @@ def input_errors(source: str) -> Iterator[None]:
     """Turn errors of the operating system or a store into an InputError that names the input.
 
     Raises:
-        InputError: see above.
+        InputError: see above; a MissingInputError if the input is missing.
         SettingError: requests have no credentials, and S3 forbids the request.
     """
     try:
@@ -65,7 +66,7 @@ def input_errors(source: str) -> Iterator[None]:
                 f"cannot be read: {type(error.__cause__).__name__}: {error.__cause__}",
                 source=source,
             ) from error
-        raise InputError(
+        raise MissingInputError(
             f"no such file{' or folder' * source.endswith('/')}{_similar(source)}", source=source
         ) from error
     except PermissionError as error:

@@ -29,7 +29,7 @@ from pipeline.storage.open_input import input_errors, similar_names
 from pipeline.storage.ranged_file import request_with_retries
 from pipeline.storage.retries import RemoteStore
 from pipeline.storage.urls import file_system, is_url, local_path
-from schemas.errors import InputError
+from schemas.errors import InputError, MissingInputError
 
 _LISTING: Final = 600 << 20
 """A listing has the same deadline as a read of this many bytes. The deadline is long enough to list
@@ -43,6 +43,9 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
 
     Returns:
         Files, and the skipped files of a folder.
+    Raises:
+        MissingInputError: the argument names no file.
+        InputError: the argument is empty, or names a dataset or a folder that cannot be read.
     """
     if not text:
         raise InputError("an empty name among the inputs: is a variable unset?", source='""')
@@ -62,7 +65,7 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
         (m for m in glob.glob(text, recursive=True) if os.path.isfile(m)), key=os.fsencode
     )
     if not matches:
-        raise InputError(f"no file matches; {_where_a_glob_ends(text)}", source=text)
+        raise MissingInputError(f"no file matches; {_where_a_glob_ends(text)}", source=text)
     return [(match, None) for match in matches], []
 
 
@@ -145,11 +148,11 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
                 request_with_retries(remote, lambda: fs.glob(path, detail=True), _LISTING),
             )
             if not matches:
-                raise InputError("no object matches; check the pattern", source=text)
+                raise MissingInputError("no object matches; check the pattern", source=text)
             refuse_remote_part(text, matches)
             return list(matches.items()), []
         if kind == "missing":
-            raise InputError(f"no such file{_similar_object(fs, path, text)}", source=text)
+            raise MissingInputError(f"no such file{_similar_object(fs, path, text)}", source=text)
         objects = _urls(
             text, path, request_with_retries(remote, lambda: fs.find(path, detail=True), _LISTING)
         )

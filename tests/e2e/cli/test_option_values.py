@@ -143,7 +143,7 @@ def test_the_help_of_preprocess_shows_every_option_once_in_a_group(run: Run) -> 
             "and <eos>",
         ),
         ("--memory 2", 2, "--memory 2 means 2 bytes, less than one task needs: give at least 256M"),
-        ("--exclude /none/no.fa", 1, "--exclude /none/no.fa: no such file"),
+        ("--exclude /none/no.fa", 2, "--exclude /none/no.fa: no such file"),
     ],
 )
 def test_a_refused_value_names_its_option_and_a_remedy(

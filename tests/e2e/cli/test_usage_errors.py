@@ -220,7 +220,7 @@ def test_an_input_in_a_folder_named_like_the_home_folder_is_read(run: Run, tmp_p
 
 def test_an_option_after_two_hyphens_is_an_input(run: Run) -> None:
     done = run("preprocess", "--out", "d", "--dry-run", "--", "--no-such-file.fasta")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "no such file" in done.stderr
 
 

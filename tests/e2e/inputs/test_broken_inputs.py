@@ -112,11 +112,11 @@ def test_a_missing_input_and_an_input_named_twice_are_errors(
         return f"@{path}"
 
     for arguments, code, message in (
-        (["missing.fasta"], 1, "no such file"),
-        (["missing*.fasta"], 1, "no file matches; check the pattern, or the current folder, whi"),
-        (["missing/*.fasta"], 1, "no file matches; there is no folder missing: check its name"),
-        ([listed("# list\n\nmissing.fasta")], 1, ".txt:3: missing.fasta: no such file"),
-        ([listed("missing*.fasta")], 1, ".txt:1: missing*.fasta: no file matches"),
+        (["missing.fasta"], 2, "no such file"),
+        (["missing*.fasta"], 2, "no file matches; check the pattern, or the current folder, whi"),
+        (["missing/*.fasta"], 2, "no file matches; there is no folder missing: check its name"),
+        ([listed("# list\n\nmissing.fasta")], 2, ".txt:3: missing.fasta: no such file"),
+        ([listed("missing*.fasta")], 2, ".txt:1: missing*.fasta: no file matches"),
         ([listed("@other")], 1, ".txt:1: a list cannot name another list: give @other on"),
         ([listed("#")], 1, ".txt: this list names no input; write one file"),
         ([sample, listed(str(sample))], 2, ".txt:1 and the command line; its records would"),

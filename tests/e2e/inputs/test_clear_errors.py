@@ -136,7 +136,7 @@ def test_a_refused_build_leaves_no_files(run: Run, corpus: Path, tmp_path: Path)
     out = tmp_path / "new" / "deep" / "out"
     for code, words, stdin in (
         (1, (odd,), None),
-        (1, (tmp_path / "missing.fasta",), None),
+        (2, (tmp_path / "missing.fasta",), None),
         (2, (corpus, corpus), None),
         (1, ("-",), odd.read_bytes()),
     ):

@@ -86,9 +86,12 @@ def test_a_list_that_names_a_glob_and_a_folder_on_s3_gives_the_dataset_of_local_
 
 def test_an_unreadable_or_empty_list_is_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n")
-    for text, message in (("empty.txt", "names no input"), ("gone.txt", "no such file")):
+    for text, code, message in (
+        ("empty.txt", 1, "names no input"),
+        ("gone.txt", 2, "no such file"),
+    ):
         done = run("preprocess", f"@{tmp_path / text}", "--out", tmp_path / "out")
-        assert done.returncode == 1
+        assert done.returncode == code
         assert message in done.stderr
 
 

@@ -197,5 +197,5 @@ def test_the_error_for_inputs_joined_by_commas_says_how_to_separate_them(
         name.write_bytes(b">a\nMKT\n")
     for text in (",".join(map(str, names)), ", ".join(map(str, names)), f"{names[0]},"):
         done = run("preprocess", text, "--out", tmp_path / "out")
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "no such file; separate inputs by spaces, not by commas" in done.stderr

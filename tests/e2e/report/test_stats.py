@@ -191,7 +191,7 @@ def test_stats_and_preprocess_print_the_same_error_for_invalid_inputs(
         ([], 2, "name a dataset"),
         (["DATASET", "DATASET", "DATASET"], 2, "more than two"),
         (["DATASET", "--json", "/dev/null/x"], 1, "cannot write /dev/null/x"),
-        (["nothing.fasta"], 1, "nothing.fasta: no such file"),
+        (["nothing.fasta"], 2, "nothing.fasta: no such file"),
         (["nothing.fasta", "--capacity", "1"], 2, "--capacity is 1"),
     ],
 )

@@ -219,7 +219,7 @@ def test_a_remote_dataset_has_the_same_overlap_with_a_file_as_a_local_copy(
     [
         (["FASTA", "--against", "FASTA"], 2, "name a dataset before it"),
         (["DATASET", "DATASET", "--against", "FASTA"], 2, "in one dataset"),
-        (["DATASET", "--against", "nothing.fasta"], 1, "nothing.fasta: no such file"),
+        (["DATASET", "--against", "nothing.fasta"], 2, "nothing.fasta: no such file"),
         (["DATASET", "--against", "EMPTY"], 1, "empty.fasta: the file is empty"),
         (["DATASET", "--against", "TABLE"], 1, "name, seq; stats reads FASTA, and .csv"),
         (["DATASET", "--against", "IDS"], 1, "such as >name; stats reads FASTA, and"),
