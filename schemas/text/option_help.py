@@ -3,18 +3,18 @@ hints for options of other programs. `option_words.py` checks which words a comm
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, replace
 from decimal import Decimal
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from schemas.text.option_checks import flag
 from schemas.text.time_span import parse_span
 
-T = TypeVar("T")
 _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
 _EXPONENT: Final = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}")
 _UNIT: Final = re.compile(r"\d+(\.\d+)?[kKmMbBtT]")
@@ -31,15 +31,13 @@ _EVERYWHERE: Final = dict.fromkeys(("--endpoint", "--endpoint-url", "--s3-endpoi
 """Options of other programs that no command has, and the advice that an error prints."""
 _PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
-_flowing: set[Any] = set()
-"""Classes whose fields `with_flowing_help` has annotated."""
-
 
 class InvalidOptionError(Exception):
     """The value of a command-line option is not allowed."""
 
 
-def with_flowing_help(options: type[T], *, texts_of: type[Any] | None = None) -> type[T]:
+@functools.cache  # annotating a class again would make each call of tyro slower
+def with_flowing_help(options: type[Any], *, texts_of: type[Any] | None = None) -> None:
     """Pass each field's docstring to tyro as one paragraph, so that tyro wraps its lines.
 
     Without this function, the help has the line breaks of the source. Further effects:
@@ -58,16 +56,10 @@ def with_flowing_help(options: type[T], *, texts_of: type[Any] | None = None) ->
         texts_of: class whose fields have the docstrings, if it is not the annotated class but
             another class with fields of the same names.
     """
-    import docstring_parser  # a dependency of tyro; imported here, for the command line only
-    import tyro
+    import tyro  # imported here, for the command line only
 
-    if options in _flowing:  # annotating a class again would make each call of tyro slower
-        return options
-    _flowing.add(options)
-    texts: dict[str, str] = {}
-    for base in reversed((texts_of or options).__mro__[:-1]):
-        for field in docstring_parser.parse_from_object(base).params:
-            texts[field.arg_name] = " ".join((field.description or "").split())
+    bases = reversed((texts_of or options).__mro__[:-1])
+    texts = {name: text for base in bases for name, text in _docstrings(base).items()}
     known: dict[str, Field[Any]] = getattr(options, "__dataclass_fields__", {})
     options.__annotations__ = {
         name: _with_plain_value(hint, known[name]) if name in known else hint
@@ -77,7 +69,15 @@ def with_flowing_help(options: type[T], *, texts_of: type[Any] | None = None) ->
         hint = options.__annotations__.get(name)
         if hint is not None:
             options.__annotations__[name] = Annotated[hint, tyro.conf.arg(help=text)]
-    return options
+
+
+@functools.cache  # six groups of `preprocess` take their texts from the same class
+def _docstrings(options: type[Any]) -> dict[str, str]:
+    """Return the docstrings of the fields that a class declares itself, each as one paragraph."""
+    import docstring_parser  # a dependency of tyro
+
+    found = docstring_parser.parse_from_object(options).params
+    return {field.arg_name: " ".join((field.description or "").split()) for field in found}
 
 
 def _with_plain_value(hint: Any, field: Field[Any]) -> Any:

@@ -164,7 +164,11 @@ def _command(
     }
     command = make_dataclass(
         name,
-        list(groups.items()),
+        # with a help text, tyro does not search the source code for one, which takes 40 ms of CPU
+        [
+            (group, Annotated[kind, tyro.conf.arg(help=kind.__doc__)])
+            for group, kind in groups.items()
+        ],
         bases=(BuildArguments,),
         frozen=True,
         kw_only=True,

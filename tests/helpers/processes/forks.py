@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -243,8 +244,11 @@ def serve() -> None:
     """
     # Ignore Ctrl-C during the imports. This process ends when its client ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    gc.freeze()  # a collection in a fork would otherwise visit, and so copy, all these objects
+    gc.enable()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _serve(socket.socket(fileno=int(sys.argv[1])))
 
