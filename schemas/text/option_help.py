@@ -29,6 +29,8 @@ _GROUP: Final = re.compile(r"[\w-]+-(kwargs|args|config)$")
 _STORE: Final = "set the environment variable AWS_ENDPOINT_URL to the URL of the store"
 _EVERYWHERE: Final = dict.fromkeys(("--endpoint", "--endpoint-url", "--s3-endpoint"), _STORE)
 """Options of other programs that no command has, and the advice that an error prints."""
+_flowing: set[Any] = set()
+"""Classes whose fields `with_flowing_help` has annotated."""
 _PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
 
@@ -36,7 +38,6 @@ class InvalidOptionError(Exception):
     """The value of a command-line option is not allowed."""
 
 
-@functools.cache  # annotating a class again would make each call of tyro slower
 def with_flowing_help(options: type[Any], *, texts_of: type[Any] | None = None) -> None:
     """Pass each field's docstring to tyro as one paragraph, so that tyro wraps its lines.
 
@@ -58,6 +59,9 @@ def with_flowing_help(options: type[Any], *, texts_of: type[Any] | None = None) 
     """
     import tyro  # imported here, for the command line only
 
+    if options in _flowing:  # annotating a class again would make each call of tyro slower
+        return
+    _flowing.add(options)
     bases = reversed((texts_of or options).__mro__[:-1])
     texts = {name: text for base in bases for name, text in _docstrings(base).items()}
     known: dict[str, Field[Any]] = getattr(options, "__dataclass_fields__", {})
