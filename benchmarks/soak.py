@@ -31,6 +31,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.executors.processes import cores
+
 REPO: Final = Path(__file__).parents[1]
 NUMERICAL: Final = ("tests/unit", "tests/golden", "tests/property")
 NOBODY: Final = 65534
@@ -111,7 +113,8 @@ def whole_rows(options: Options) -> Iterator[Row]:
     )
     yield Row(name="whole suite, one worker", command=pytest_command("--numprocesses", "1"))
     yield Row(
-        name="whole suite, one worker per core", command=pytest_command("--numprocesses", "auto")
+        name="whole suite, one worker per core",
+        command=pytest_command("--numprocesses", str(cores())),
     )
     yield Row(
         name="whole suite, SIGINT ignored",

@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 import pipeline.build.build_dataset
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress.reporter import reporter
+from pipeline.executors.processes import cores
 from pipeline.executors.registry import EXECUTORS, ExecutorKind
 from schemas.manifest import Manifest
 from tests.helpers.data.many_shards import build_many_shards
@@ -173,6 +174,13 @@ class TogetherScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return TOGETHER.get(_file(nodeid), nodeid)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of test processes: one more than cores, because many tests wait, but at
+    most four. Each process takes 25 seconds of CPU time to import modules and start servers.
+    """
+    return min(4, cores() + 1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TogetherScheduling:
