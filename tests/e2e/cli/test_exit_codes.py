@@ -132,9 +132,10 @@ def test_a_generation_that_does_not_exist_is_wrong_usage(
     if command != "train":
         assert refused(run, command, dataset, "--generation", 99) == said
         return
-    words = ("--data", dataset, "--out", tmp_path / "run", "--generation", "99")
-    done = in_new_process("train", "esm2-tiny", *words)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"thdpack train: {said}\n")
+    words = ["esm2-tiny", "--data", str(dataset), "--out", str(tmp_path / "run")]
+    with Job(TRAIN, [*words, "--generation", "99"]) as job:
+        code = job.wait()
+    assert (code, job.said) == (2, f"thdpack train: {said}\n")
 
 
 def test_a_store_whose_package_is_not_installed_is_wrong_usage_with_one_remedy(

@@ -47,7 +47,7 @@ def sections(timeline: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_a_divided_archive_gives_the_same_bytes_as_one_task(
-    run: Run, run_process: Run, tmp_path: Path, name: str
+    run: Run, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / name
     path.write_bytes(ARCHIVES[name](TEXT))
@@ -56,7 +56,7 @@ def test_a_divided_archive_gives_the_same_bytes_as_one_task(
     assert whole.returncode == 0, whole.stderr
     timeline = ("--timeline", tmp_path / "timeline.json")
     out = ("--out", tmp_path / "out")
-    done = run_process("preprocess", path, *out, *OPTIONS, *WORKERS, *timeline, **SIZES)
+    done = run("preprocess", path, *out, *OPTIONS, *WORKERS, *timeline, **SIZES)
     assert done.returncode == 0, done.stderr
     assert len(sections(tmp_path / "timeline.json")) > 5
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
@@ -65,7 +65,7 @@ def test_a_divided_archive_gives_the_same_bytes_as_one_task(
 
 @pytest.mark.parametrize("line_end", [b"\r", b"\r\n"])
 def test_other_line_ends_and_records_longer_than_a_section_are_read(
-    run: Run, run_process: Run, tmp_path: Path, line_end: bytes
+    run: Run, tmp_path: Path, line_end: bytes
 ) -> None:
     long = b">long\n" + b"MKTAYIAK" * 9_000 + b"\n"
     text = (TEXT[:100_000].rpartition(b"\n>")[0] + b"\n" + long + TEXT).replace(b"\n", line_end)
@@ -73,7 +73,7 @@ def test_other_line_ends_and_records_longer_than_a_section_are_read(
     path.write_bytes(gzip.compress(text, mtime=0))
     one_task = {"partition_bytes": SIZES["partition_bytes"]}
     run("preprocess", path, "--out", tmp_path / "whole", *OPTIONS, **one_task)
-    done = run_process("preprocess", path, "--out", tmp_path / "out", *OPTIONS, *WORKERS, **SIZES)
+    done = run("preprocess", path, "--out", tmp_path / "out", *OPTIONS, *WORKERS, **SIZES)
     assert done.returncode == 0, done.stderr
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
 
@@ -93,11 +93,11 @@ def test_other_line_ends_and_records_longer_than_a_section_are_read(
     ],
 )
 def test_a_damaged_archive_is_an_error_that_names_the_file(
-    run_process: Run, tmp_path: Path, name: str, damage: Callable[[bytes], bytes]
+    run: Run, tmp_path: Path, name: str, damage: Callable[[bytes], bytes]
 ) -> None:
     path = tmp_path / name
     path.write_bytes(damage(ARCHIVES[name](TEXT)))
-    done = run_process("preprocess", path, "--out", tmp_path / "out", *OPTIONS, *WORKERS, **SIZES)
+    done = run("preprocess", path, "--out", tmp_path / "out", *OPTIONS, *WORKERS, **SIZES)
     assert done.returncode == 1
     assert f"{path}: " in done.stderr
     assert "archive" in done.stderr.splitlines()[-1]
