@@ -127,7 +127,7 @@ class RemoteStore:
             except Exception as error:  # each store has its own types of errors
                 if (refused := refused_setting(error)) is not None:
                     raise SettingError(f"{self.url}: {refused}{_on_workers(error)}") from error
-                reason = reason_of(error, self.url)
+                reason, remedy = reason_of(error, self.url), _remedy(error, name, self.url)
                 if isinstance(error, WrongContentError):
                     if error.digest in wrong:
                         raise DatasetError(
@@ -141,14 +141,13 @@ class RemoteStore:
                     or is_full(error)
                     or type(error).__name__ in _HOPELESS
                 ):
-                    remedy = _remedy(error, name, self.url)
                     raise DatasetError(
                         f"{name}: cannot be {doing} {self.url}: {reason}{remedy}"
                     ) from error
                 if attempt == ATTEMPTS - 1:
                     raise DatasetError(
                         f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; last error: "
-                        f"{reason}"
+                        f"{reason}{remedy}"
                     ) from error
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
             message = without_credentials(f"{name}: not {doing} {self.url}: {reason}")
@@ -161,9 +160,12 @@ class RemoteStore:
 
 
 def _remedy(error: Exception, name: str, url: str) -> str:
-    """Return advice about an error for which a retry is useless; "" if there is none."""
-    if is_full(error) or answer_of(error)[1] == "NoSuchBucket":
+    """Return advice about an error that ends the attempts; "" if there is none."""
+    status, code, _ = answer_of(error)
+    if is_full(error) or code == "NoSuchBucket":
         return ""  # the reason includes the remedy
+    if status is not None and status >= 500:
+        return ": the store may be full or overloaded; look for the cause in its log"
     if isinstance(error, PermissionError):
         return f": {refused_access(error, url)}"
     if is_missing(error) and _OF_DATASET.fullmatch(name):

@@ -111,6 +111,17 @@ def test_the_reason_of_a_failure_is_the_answer_of_the_store_without_error_number
     assert reason_of(error, "s3://x/y") == said
 
 
+def test_the_last_error_of_a_store_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0)
+
+    def fetch() -> None:
+        raise answered(OSError(121, "x"), 500, "InternalError", "x")
+
+    said = "last error: the store's answer was 500 InternalError: x: the store may be full or over"
+    with pytest.raises(DatasetError, match=said):
+        RemoteStore("memory://x", threading.Event()).with_retries("x", fetch)
+
+
 def test_credentials_that_a_store_refuses_are_a_wrong_setting_and_are_not_tried_again() -> None:
     attempts = []
 
