@@ -154,7 +154,7 @@ check: $(VENV)/dev ## run ruff, mypy --strict and import-linter
 	$(VENV)/bin/lint-imports
 
 test: $(VENV)/dev ## run all tests, or only some: TESTS=tests/unit
-	@echo 'running $(TESTS) (all tests take 3:30 to 8 minutes on 2 cores)'
+	@echo 'running $(TESTS) (all tests take 8 to 12 minutes on 2 cores)'
 	@$(VENV)/bin/pytest $(TESTS)
 
 test-long: $(VENV)/dev ## run the tests with more killed processes and larger inputs

@@ -117,6 +117,10 @@ class SettingError(DatasetError, OptionError):
     is useless. The command line exits with 2."""
 
 
+class MissingBucketError(DatasetError, OptionError):
+    """The bucket that a URL names does not exist. The command line exits with 2."""
+
+
 class BuildError(ThdpackError):
     """A build cannot continue, for example because of a full disk or a killed worker."""
 

@@ -43,7 +43,7 @@ SHARED = REPO.parent / "shared" / "data"
 hypothesis.settings.register_profile("thdpack", hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("thdpack")
 
-# torch reads this variable when it is imported. Four test processes with two threads each would
+# torch reads this variable when it is imported. Test processes with two threads each would
 # spend most of their time waiting for each other's threads.
 os.environ["OMP_NUM_THREADS"] = os.environ.get("THDPACK_TEST_THREADS", "1")
 
@@ -89,13 +89,13 @@ TOGETHER = {
         ],
         "store": [
             "e2e/inputs/test_many_inputs.py",
-            "e2e/stores/test_card_on_store.py",
             "e2e/stores/test_concurrent_builds.py",
             "e2e/stores/test_earlier_generations_on_store.py",
             "e2e/stores/test_first_contact.py",
             "e2e/stores/test_generations_on_store.py",
             "e2e/stores/test_interrupted_builds.py",
             "e2e/stores/test_objects.py",
+            "e2e/stores/test_out_on_store.py",
             "e2e/stores/test_report_on_store.py",
             "e2e/stores/test_service_on_store.py",
             "e2e/stores/test_task_list_on_store.py",
@@ -178,7 +178,7 @@ class TogetherScheduling(LoadScopeScheduling):
 
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of test processes: one more than cores, because many tests wait, but at
-    most four. Each process takes 25 seconds of CPU time to import modules and start servers.
+    most four. Each process takes 9 to 12 seconds of CPU time to import modules and collect tests.
     """
     return min(4, cores() + 1)
 

@@ -12,7 +12,7 @@ from pipeline.service.journal.journal import Journal, LocalJournal, ObjectJourna
 from pipeline.storage.object_folder import ObjectFolder
 from pipeline.storage.probe.first_contact import refuse_unreachable
 from pipeline.storage.urls import local_path
-from schemas.errors import DatasetError, OptionError
+from schemas.errors import OptionError
 
 _FOLDER: Final = "service"
 """Folder of the journal and the lock in the dataset. Builds do not remove it."""
@@ -36,20 +36,16 @@ def inbox_of(inbox: str) -> Inbox:
     """Return the inbox that an argument of the command line names.
 
     Raises:
-        OptionError: the inbox is a web address, or not a folder; or its store does not answer, or
-            has no such bucket.
+        OptionError: the inbox is a web address, or not a folder.
+        MissingBucketError: the inbox's store has no such bucket.
         SettingError: a setting of the inbox's store is wrong, or the store refuses it.
+        DatasetError: the inbox's store does not answer. Later, the service would wait for it.
     """
     if inbox.startswith(("http://", "https://")):
         raise OptionError(f"{inbox}: an inbox is a folder, s3:// or gs://, because files are moved")
     path = local_path(inbox)
     if path is None:
-        try:
-            refuse_unreachable(inbox)
-        except OptionError:
-            raise
-        except DatasetError as error:  # later, the service waits for a store that it has lost
-            raise OptionError(str(error)) from error
+        refuse_unreachable(inbox)
         return StoreInbox(inbox.rstrip("/"))
     if not path.is_dir():
         raise OptionError(f"{inbox}: the inbox must be an existing folder")

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pipeline.storage import retries
@@ -21,7 +21,14 @@ from pipeline.storage.s3.answers import no_bucket
 from pipeline.storage.s3.endpoint import custom_endpoint, endpoint_setting
 from pipeline.storage.s3.faults import UNTRUSTED, answer_of, refused_setting, refused_without_keys
 from pipeline.storage.urls import S3, file_system, is_missing
-from schemas.errors import DatasetError, InputError, OptionError, SettingError
+from schemas.errors import (
+    DatasetError,
+    InputError,
+    MissingBucketError,
+    MissingInputError,
+    OptionError,
+    SettingError,
+)
 from schemas.manifest import MANIFEST_NAME
 
 _SECONDS: Final = 5.0
@@ -41,26 +48,29 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
     Raises:
         MissingPackageError: no file system is installed for the protocol.
         UrlError: the URL is misspelt or names no bucket.
-        DatasetError: nothing answers in time, or the bucket is missing.
+        MissingBucketError: the bucket is missing.
+        DatasetError: nothing answers in time.
         SettingError: a setting is wrong, or the store refuses it, such as the credentials.
     """
     try:
         refuse_closed_endpoint(url)
         asked = url.startswith((*S3, *_GCS)) or (url.startswith(_WEB) and reading is not None)
-        said = _fault_of_store(url, reading) if asked else None
+        fault = _fault_of_store(url, reading) if asked else None
     except OptionError:
         raise
     except InputError as error:
         raise DatasetError(str(error)) from None
-    if said is not None:
-        raise DatasetError(f"{url}: {said}")
+    if fault is not None:
+        kind = MissingBucketError if fault.no_bucket else DatasetError
+        raise kind(f"{url}: {fault.said}")
 
 
 def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
     """Check each bucket and each web server among the inputs once, as `refuse_unreachable` does.
 
     Raises:
-        InputError: nothing answers in time, or the bucket is missing.
+        MissingInputError: the bucket is missing.
+        InputError: nothing answers in time.
         SettingError: a setting is wrong, or the store refuses it, such as the credentials.
     """
     seen = set()
@@ -70,12 +80,24 @@ def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
             continue
         seen.add(tuple(place))
         refuse_closed_endpoint(url)
-        said = _fault_of_input_store(url)
-        if said is not None:
-            raise InputError(said, source=url)
+        fault = _fault_of_input_store(url)
+        if fault is not None:
+            kind = MissingInputError if fault.no_bucket else InputError
+            raise kind(fault.said, source=url)
 
 
-def _fault_of_input_store(url: str) -> str | None:
+class _Fault(NamedTuple):
+    """Permanent fault of a store, and its remedy.
+
+    Attributes:
+        no_bucket: the bucket is missing. Then the URL is wrong, and not the store.
+    """
+
+    said: str
+    no_bucket: bool = False
+
+
+def _fault_of_input_store(url: str) -> _Fault | None:
     """Return a permanent fault of an input's store, or None.
 
     If the input is a whole bucket of S3, the bucket is listed. From any other input on S3, a byte
@@ -87,8 +109,8 @@ def _fault_of_input_store(url: str) -> str | None:
     return _fault_of_store(url, None) if folder.endswith("/") else _fault_of_store(folder, name)
 
 
-def _fault_of_store(url: str, reading: str | None) -> str | None:
-    """Send one small request; return a permanent fault and its remedy, or None.
+def _fault_of_store(url: str, reading: str | None) -> _Fault | None:
+    """Send one small request; return a permanent fault, or None.
 
     To check an object on S3, the request reads the object's first byte. A request for the object's
     size would fail without an error code. On Google Cloud, only the bucket is looked up. A web
@@ -135,7 +157,7 @@ def _fault_of_store(url: str, reading: str | None) -> str | None:
     try:
         call_with_deadline(ask, 0)
     except TimeoutError:
-        return _silent(url)
+        return _Fault(_silent(url))
     except SettingError:
         raise
     except Exception as error:  # other faults may be temporary, and later requests are retried
@@ -160,8 +182,8 @@ def _silent(url: str) -> str:
     )
 
 
-def _explained(error: Exception, bucket: str) -> str | None:
-    """Return a permanent fault and its remedy as text; None for a fault that may be temporary.
+def _explained(error: Exception, bucket: str) -> _Fault | None:
+    """Return a permanent fault; None for a fault that may be temporary.
 
     Args:
         bucket: name of the bucket; "" for a web server, where a missing file is no fault of the
@@ -169,9 +191,9 @@ def _explained(error: Exception, bucket: str) -> str | None:
     """
     _, code, _ = answer_of(error)
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return UNTRUSTED
+        return _Fault(UNTRUSTED)
     if bucket and (code == "NoSuchBucket" or (not code and is_missing(error))):
-        return no_bucket(bucket)
+        return _Fault(no_bucket(bucket), no_bucket=True)
     return None
 
 

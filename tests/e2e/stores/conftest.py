@@ -1,4 +1,4 @@
-"""Fixtures: a proxy that injects faults, and a corpus with its dataset on a local disk."""
+"""Fixtures: stores, a proxy that injects faults, and corpora on a local disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import preprocess
 from tests.helpers.stores.faulty_proxy import Faults, faulty_proxy
-from tests.helpers.stores.object_store import ObjectStore, point_s3_at
+from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at
 from tests.helpers.stores.store_builds import OPTIONS, SIZES
 
 
@@ -37,3 +37,18 @@ def proxied(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fau
             "FSSPEC_S3", json.dumps({"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}})
         )
         yield faults
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "made.fasta"
+    path.write_bytes(fasta(made_records(20)))
+    return path
+
+
+@pytest.fixture
+def own_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """Start a server for one test, and point s3:// at it."""
+    with object_store() as started:
+        point_s3_at(started.endpoint, monkeypatch)
+        yield started

@@ -21,12 +21,14 @@ def refused(run: Run, *words: object, code: int = 1) -> str:
     return line.removeprefix(f"thdpack {words[0]}: ")
 
 
-def training_refused(data: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def training_refused(
+    data: str, out: Path, capsys: pytest.CaptureFixture[str], *, code: int = 1
+) -> str:
     """Start a training run that must fail immediately; return its error."""
     began = time.monotonic()
     with pytest.raises(SystemExit) as ended:
         main(["esm2-8m", "--data", data, "--out", str(out)])
-    assert ended.value.code == 1
+    assert ended.value.code == code
     assert time.monotonic() - began < 20, "the command took 20 seconds or more"
     [line] = capsys.readouterr().err.splitlines()
     return line
