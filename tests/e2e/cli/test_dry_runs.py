@@ -179,7 +179,7 @@ def test_a_dry_run_of_compact_compares_the_inputs_and_writes_nothing(
 
 def test_with_log_json_an_error_is_also_a_json_object(run: Run, tmp_path: Path) -> None:
     done = run("preprocess", tmp_path / "none.fasta", "--out", tmp_path / "d", "--log-json")
-    assert done.returncode == 1
+    assert done.returncode == 2
     [line] = done.stdout.splitlines()
     event = json.loads(line)
     assert (event["event"], event["command"]) == ("error", "thdpack preprocess")

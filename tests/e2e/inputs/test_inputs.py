@@ -194,6 +194,6 @@ def test_http_and_file_urls_are_read(run: Run, tmp_path: Path, web: str) -> None
     check(run, tmp_path / "out", f"{web}/x.fasta.gz")
     check(run, tmp_path / "file", f"file://{tmp_path}/x.fasta.gz")
     missing = run("preprocess", f"{web}/none.fasta", "--out", tmp_path / "none")
-    assert missing.returncode == 1
+    assert missing.returncode == 2
     assert f"{web}/none.fasta" in missing.stderr
     assert "Traceback" not in missing.stderr
