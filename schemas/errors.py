@@ -94,6 +94,11 @@ class DatasetError(ThdpackError):
     """A dataset is missing, unfinished or damaged, or another dataset was expected."""
 
 
+class StoreError(DatasetError):
+    """A store forbids to read or write a file, is full, or did not answer in all attempts. The file
+    itself may be undamaged."""
+
+
 class NothingKeptError(DatasetError):
     """A build kept no record. The same command would fail again."""
 

@@ -22,7 +22,7 @@ from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.s3.answers import is_full, reason_of
 from pipeline.storage.s3.faults import answer_of, refused_access, refused_setting
 from pipeline.storage.urls import file_system, forget_listings, is_missing, protocols
-from schemas.errors import DatasetError, SettingError
+from schemas.errors import DatasetError, SettingError, StoreError
 from schemas.text.phrases import REBUILD
 from schemas.text.redact import without_credentials
 
@@ -113,7 +113,9 @@ class RemoteStore:
         Args:
             doing: verb and preposition for messages, such as "written to".
         Raises:
-            DatasetError: the last attempt failed. The message names file, URL and cause.
+            DatasetError: the file is missing, or has wrong content.
+            StoreError: the store forbids the request or is full, or the last attempt failed. The
+                message names file, URL and cause.
             CacheError: `fetch` raised this error, for which a retry is useless.
             SettingError: the store refuses a setting, such as the credentials, or there is none.
             ClosedError: the reader was closed.
@@ -141,11 +143,11 @@ class RemoteStore:
                     or is_full(error)
                     or type(error).__name__ in _HOPELESS
                 ):
-                    raise DatasetError(
-                        f"{name}: cannot be {doing} {self.url}: {reason}{remedy}"
-                    ) from error
+                    kind = DatasetError if is_missing(error) else StoreError
+                    raise kind(f"{name}: cannot be {doing} {self.url}: {reason}{remedy}") from error
                 if attempt == ATTEMPTS - 1:
-                    raise DatasetError(
+                    kind = DatasetError if isinstance(error, WrongContentError) else StoreError
+                    raise kind(
                         f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; last error: "
                         f"{reason}{remedy}"
                     ) from error

@@ -19,7 +19,7 @@ from pipeline.build.arrays.arrow_arrays import bytes_and_edges, gather_runs, num
 from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.mapped_shard import checked_content
 from pipeline.storage.folder import Folder
-from schemas.errors import DatasetError
+from schemas.errors import DatasetError, StoreError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry
 from schemas.records import RETIRED, retired_schema
@@ -143,11 +143,17 @@ def retired_ordinals(out: Folder, manifest: Manifest) -> NDArray[np.int64]:
 
 
 def retired_problems(out: Folder, manifest: Manifest) -> list[str]:
-    """Return one line for each problem of the files of retired/."""
+    """Return one line for each problem of the files of retired/.
+
+    Raises:
+        StoreError: a file could not be read.
+    """
     problems, parts = [], [np.empty(0, dtype=np.int64)]
     for file in retired_files(manifest):
         try:
             parts.append(read_ordinals(out, file))
+        except StoreError:
+            raise
         except DatasetError as error:
             problems.append(str(error).removesuffix(f"; {REBUILD}"))
     ordinals = np.sort(np.concatenate(parts))

@@ -17,7 +17,7 @@ from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.mapped_shard import checked_content
 from pipeline.storage.file_hash import difference, hash_file
 from pipeline.storage.folder import Folder
-from schemas.errors import BuildError, DatasetError, InputError
+from schemas.errors import BuildError, DatasetError, InputError, StoreError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.shard import shard_schema
@@ -59,7 +59,11 @@ def bucket_rules(manifest: Manifest) -> BucketRules:
 
 
 def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
-    """Return a message if a file's size or hash is wrong, else None."""
+    """Return a message if a file's size or hash is wrong, else None.
+
+    Raises:
+        StoreError: the file could not be read, so nothing is known about it.
+    """
     try:
         if not folder.local:
             checked_content(folder, entry)
@@ -71,6 +75,8 @@ def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
         if isinstance(error.__cause__, FileNotFoundError):
             return f"{folder.where(entry.name)}: missing"
         return str(error)
+    except StoreError:
+        raise
     except DatasetError as error:
         return str(error)
 
@@ -82,6 +88,8 @@ def check_shard(
 
     Args:
         on_batch: function that is called with each record batch before the first broken rule.
+    Raises:
+        StoreError: the shard could not be read, so nothing is known about it.
     """
     problems: list[str] = []
     path = folder.where(entry.name)
@@ -102,6 +110,8 @@ def check_shard(
                 on_batch(batch, buckets)
             buckets += batch.num_rows
             tokens += int(numbers(batch.column("num_tokens"), np.int32).sum(dtype=np.int64))
+    except StoreError:
+        raise
     except DatasetError as error:
         return [*problems, str(error)]
     except (pa.ArrowInvalid, OSError) as error:
@@ -156,6 +166,7 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
 
     Raises:
         BuildError: with `task.sync`, a file cannot be written to the disk.
+        StoreError: a file could not be read.
     """
     problems: list[str] = []
     for entry in task.shards:

@@ -21,7 +21,7 @@ from pipeline.build.verify.findings import Findings
 from pipeline.build.verify.row_file import ROW, put_rows
 from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.mapped_shard import checked_content
-from schemas.errors import DatasetError
+from schemas.errors import DatasetError, StoreError
 from schemas.manifest_entries import RecordsEntry
 from schemas.records import EXCLUSION_KINDS, STATUS_CODES, Status
 from schemas.shard import SPLITS
@@ -61,11 +61,17 @@ class RowsResult:
 
 
 def read_rows(task: RowsTask, on_bytes: OnBytes, *, durable: bool) -> RowsResult:
-    """Check a records/ file, and copy its rows. `Work` explains the arguments."""
+    """Check a records/ file, and copy its rows. `Work` explains the arguments.
+
+    Raises:
+        StoreError: the file could not be read.
+    """
     result = RowsResult()
     where = task.job.dataset.where(task.entry.name)
     try:
         content = checked_content(task.job.dataset, task.entry)
+    except StoreError:
+        raise
     except DatasetError as error:
         result.problems.append(str(error))
         return result

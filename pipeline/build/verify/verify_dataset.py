@@ -40,6 +40,7 @@ def verify_dataset(
     Raises:
         ManifestError: the manifest is missing or damaged, or there is no such generation.
         BuildError: --deep needs more disk space, or a worker was killed.
+        StoreError: a file could not be read, so nothing is known about it.
     """
     dataset = pinned(dataset)
     manifest = read_manifest(dataset, generation)

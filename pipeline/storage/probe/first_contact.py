@@ -165,6 +165,13 @@ def _fault_of_store(url: str, reading: str | None) -> _Fault | None:
         # for an input, the request is a guess: the name may be a folder's, which nobody may read
         if reading in (None, MANIFEST_NAME):
             refused = refused or refused_without_keys(error, url)
+        status, code, _ = answer_of(error)
+        # without a code of S3, AWS's library reports "" or the status
+        if status == 404 and (code == "" or (code == "404" and reading is None)):
+            refused = (
+                "the server of the endpoint answers with status 404 and no error code of S3, so it "
+                f"is no S3 store: correct {endpoint_setting()}"
+            )
         if refused is not None:
             place = f"{url}/{reading}" if reading else url
             raise SettingError(f"{place}: {refused}") from error

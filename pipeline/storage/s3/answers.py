@@ -7,15 +7,23 @@ I/O error"). These numbers tell users nothing, so messages show the store's own 
 from __future__ import annotations
 
 import errno
+import os
 from typing import Final
 
 from pipeline.storage.s3.faults import answer_of, one_line
 
 _NO_CONNECTION: Final = frozenset(
-    {"ClientConnectorError", "ConnectTimeoutError", "EndpointConnectionError"}
+    {
+        "ClientConnectorError",
+        "ConnectTimeoutError",
+        "EndpointConnectionError",
+        "ProxyConnectionError",
+    }
 )
 """Names of errors of AWS's library, and of aiohttp, if no connection is made. Errors are recognized
 by their names, because the libraries may not be installed."""
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+"""Variables that name a proxy."""
 _FULL: Final = ("InsufficientStorage", "StorageFull", "QuotaExceeded")
 """Parts of the error codes with which stores say that they are full."""
 _NO_SPACE: Final = ("no space left on device", "disk quota exceeded")
@@ -61,7 +69,9 @@ def reason_of(error: BaseException, url: str) -> str:
     is_file = isinstance(error, FileNotFoundError) and error.__cause__ is not None
     cause = error.__cause__ if is_file and error.__cause__ is not None else error
     if type(cause).__name__ in _NO_CONNECTION:
-        return f"the store cannot be reached ({_text(cause)}): check that it runs, and the network"
+        proxies = [name for name in _PROXIES if os.environ.get(name)]
+        places = " and ".join(["the network", *proxies])
+        return f"the store cannot be reached ({_text(cause)}): check that it runs, and {places}"
     return _text(cause) if _has_number(cause) else f"{type(cause).__name__}: {one_line(str(cause))}"
 
 

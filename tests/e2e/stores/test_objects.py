@@ -225,6 +225,12 @@ def test_credentials_appear_in_no_output_and_no_object(
         done = run(*arguments)
         assert done.returncode == 1
         said += done.stdout + done.stderr
+    proxied.refuse = ("GET train/", "HEAD train/")
+    done = run("verify", OUT)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be read from" in done.stderr
+    assert "damaged" not in done.stderr, "nothing is known about a shard that nobody may read"
+    said += done.stderr
     proxied.refuse = ()
     assert "made.fasta" in said
     assert "(s3:GetObject) is missing, or the file does not exist" in said

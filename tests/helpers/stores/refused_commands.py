@@ -15,7 +15,7 @@ def refused(run: Run, *words: object, code: int = 1) -> str:
     """Run a command that must fail immediately; return its error, without the prefix."""
     began = time.monotonic()
     done = run(*words)
-    assert done.returncode == code
+    assert done.returncode == code, done.stderr
     assert time.monotonic() - began < 20, "the command took 20 seconds or more"
     [line] = done.stderr.splitlines()
     return line.removeprefix(f"thdpack {words[0]}: ")

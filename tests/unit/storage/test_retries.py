@@ -111,6 +111,15 @@ def test_the_reason_of_a_failure_is_the_answer_of_the_store_without_error_number
     assert reason_of(error, "s3://x/y") == said
 
 
+def test_an_unreachable_store_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    error = type("ProxyConnectionError", (Exception,), {})("x")
+    said = "the store cannot be reached (x): check that it runs, and the network and HTTP_PROXY"
+    assert reason_of(error, "s3://x/y") == said
+
+
 def test_the_last_error_of_a_store_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "FIRST_PAUSE", 0)
 
