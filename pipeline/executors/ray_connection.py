@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pipeline.executors.ray_address import refuse_unanswered
 from schemas.errors import BuildError, OptionError
+from schemas.text.one_line import on_one_line
 from schemas.text.phrases import install_command
 
 RETRIES: Final = 8
@@ -110,7 +111,7 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
         _silence_listener(ray)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
         if address is None:
-            reason = " ".join(str(error).split())  # some have several lines
+            reason = on_one_line(str(error))  # some have several lines
             raise BuildError(
                 f"Ray did not start on this machine ({reason}): use --executor processes, which "
                 f"does without Ray, or --ray-address for a cluster that runs. {_LOGS}"

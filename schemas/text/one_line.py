@@ -29,3 +29,8 @@ def check_one_line(text: str | None, *, name: str) -> None:
         raise ValueError(
             f"{name} is {text!r}, expected one line of UTF-8 without control characters"
         )
+
+
+def on_one_line(text: str) -> str:
+    """Return a text with single blanks in place of line breaks and other whitespace."""
+    return " ".join(text.split())

@@ -12,6 +12,7 @@ from decimal import Decimal
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
+from schemas.text.one_line import on_one_line
 from schemas.text.option_checks import flag
 from schemas.text.time_span import parse_span
 
@@ -29,9 +30,10 @@ _GROUP: Final = re.compile(r"[\w-]+-(kwargs|args|config)$")
 _STORE: Final = "set the environment variable AWS_ENDPOINT_URL to the URL of the store"
 _EVERYWHERE: Final = dict.fromkeys(("--endpoint", "--endpoint-url", "--s3-endpoint"), _STORE)
 """Options of other programs that no command has, and the advice that an error prints."""
+_PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
+
 _flowing: set[Any] = set()
 """Classes whose fields `with_flowing_help` has annotated."""
-_PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
 
 class InvalidOptionError(Exception):
@@ -81,7 +83,7 @@ def _docstrings(options: type[Any]) -> dict[str, str]:
     import docstring_parser  # a dependency of tyro
 
     found = docstring_parser.parse_from_object(options).params
-    return {field.arg_name: " ".join((field.description or "").split()) for field in found}
+    return {field.arg_name: on_one_line(field.description or "") for field in found}
 
 
 def _with_plain_value(hint: Any, field: Field[Any]) -> Any:

@@ -10,7 +10,8 @@ import errno
 import os
 from typing import Final
 
-from pipeline.storage.s3.faults import answer_of, one_line
+from pipeline.storage.s3.faults import answer_of
+from schemas.text.one_line import on_one_line
 
 _NO_CONNECTION: Final = frozenset(
     {
@@ -72,7 +73,9 @@ def reason_of(error: BaseException, url: str) -> str:
         proxies = [name for name in _PROXIES if os.environ.get(name)]
         places = " and ".join(["the network", *proxies])
         return f"the store cannot be reached ({_text(cause)}): check that it runs, and {places}"
-    return _text(cause) if _has_number(cause) else f"{type(cause).__name__}: {one_line(str(cause))}"
+    return (
+        _text(cause) if _has_number(cause) else f"{type(cause).__name__}: {on_one_line(str(cause))}"
+    )
 
 
 def _answer(status: int | None, code: str, message: str) -> str:
@@ -86,7 +89,7 @@ def _text(error: BaseException) -> str:
     """Return the text of an error, without the error number of the operating system."""
     if isinstance(error, OSError) and _has_number(error):
         return str(error.strerror)
-    return one_line(str(error) or type(error).__name__).rstrip(".")
+    return on_one_line(str(error) or type(error).__name__).rstrip(".")
 
 
 def _has_number(error: BaseException) -> bool:

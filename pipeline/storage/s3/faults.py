@@ -13,6 +13,7 @@ from pipeline.storage.s3.aws_profile import CONFIGURATION_FILES, file_with, prof
 from pipeline.storage.s3.endpoint import endpoint_setting
 from pipeline.storage.s3.fsspec_settings import anonymous_setting, key_settings, named_values
 from schemas.errors import SettingError
+from schemas.text.one_line import on_one_line
 from schemas.text.phrases import RIGHTS, STORE_REFUSES
 
 SECRETS: Final = (
@@ -191,7 +192,7 @@ def wrong_setting(error: BaseException) -> SettingError:
         return SettingError(process)
     if (refused := refused_setting(error)) is not None:
         return SettingError(f"settings of S3: {refused}")
-    text = one_line(str(error) or type(error).__name__).rstrip(".")
+    text = on_one_line(str(error) or type(error).__name__).rstrip(".")
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -224,7 +225,7 @@ def _failed_process(error: BaseException) -> str | None:
     command = shlex.split(str(profile().get(name, "")))[:1]
     _, is_of_process, printed = str(error).partition(_PROCESS)
     if is_of_process:
-        reason = one_line(printed) or "it failed, and printed no reason"
+        reason = on_one_line(printed) or "it failed, and printed no reason"
     elif command and type(error).__name__ == "JSONDecodeError":
         reason = "it did not print JSON"
     elif command and isinstance(error, OSError) and error.filename == command[0]:
@@ -244,7 +245,7 @@ def _quoted(text: str, settings: Mapping[str, Any]) -> list[str]:
         name
         for name, value in sorted(settings.items())
         if isinstance(value, str)
-        and (word := one_line(value))
+        and (word := on_one_line(value))
         and re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-])", text)
     ]
     return [name for name in names if _words(name.removeprefix("AWS_")) in _words(text)] or names
@@ -262,8 +263,3 @@ def _missing_files() -> str:
         if (path := os.environ.get(name)) and not os.path.exists(os.path.expanduser(path))
     ]
     return "".join(f"; {name} names no file" for name in missing)
-
-
-def one_line(text: str) -> str:
-    """Return a text with single blanks in place of line breaks and other whitespace."""
-    return " ".join(text.split())

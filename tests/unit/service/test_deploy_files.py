@@ -104,7 +104,7 @@ def test_kubernetes_probes_the_ports_and_paths_of_the_service() -> None:
     labels = pod["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"] == labels == service["spec"]["selector"]
     assert deployment["spec"]["replicas"] == 1
-    # what Kubernetes' standard `restricted` for pods demands
+    # the Pod Security Standard `restricted` of Kubernetes requires these settings
     assert pod["spec"]["securityContext"]["runAsNonRoot"]
     assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not container["securityContext"]["allowPrivilegeEscalation"]
